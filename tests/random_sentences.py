@@ -23,6 +23,7 @@ GENERATED = {"commands.md", "options.md", "settings.md"}
 def list_sentences(text: str) -> Iterator[str]:
     """The sentences of a text of Markdown, without blocks, tables and headings."""
     for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", NO_PROSE.sub("\n\n", text)):
+        paragraph = re.sub(r"<!--.*?-->", "", paragraph, flags=re.DOTALL)
         plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)|\*\*", r"\1", " ".join(paragraph.split())).lstrip("- ")
         if plain.startswith("Next: "):
             continue

@@ -62,4 +62,4 @@ AGENTS = Registry(
         "llama-3.2-3b-instruct": f"{_PRESETS}:make_paper_agent",
     },
 )
-"""Name -> ``AgentFactory``; see ``agents/presets.py``."""
+"""Name -> `AgentFactory`; see `agents/presets.py`."""

@@ -110,7 +110,7 @@ class TokenAgent:
 
 
 class TurnInput(NamedTuple):
-    """The tokens of a row before its reply. ``fresh``: the row starts over with these ids."""
+    """The tokens of a row before its reply. `fresh`: the row starts over with these ids."""
 
     ids: tuple[int, ...]
     fresh: bool
@@ -118,7 +118,7 @@ class TurnInput(NamedTuple):
 
 @dataclass
 class RowState:
-    """One row of players: the memory of its episode. ``start`` is the first view; slots take words of ``slot_text``."""
+    """One row of players: the memory of its episode. `start` is the first view; slots take words of `slot_text`."""
 
     stream: Stream
     start: str
@@ -133,7 +133,7 @@ class RowState:
 class Renderer:
     """Turns the episodes of an environment into an agent's token ids, turn by turn, in either context.
 
-    A prompt leaves room for a reply of ``max_new_tokens``.
+    A prompt leaves room for a reply of `max_new_tokens`.
     """
 
     agent: TokenAgent
@@ -187,7 +187,7 @@ class Renderer:
 
 
 class TokenPlayers(RowPlayers[RowState]):
-    """``Players`` of a language model: one session, one row per episode."""
+    """`Players` of a language model: one session, one row per episode."""
 
     def __init__(self, agent: TokenAgent, env: TextEnv) -> None:
         super().__init__(env)

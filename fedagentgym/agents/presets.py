@@ -166,7 +166,7 @@ def apply_defaults(settings: AgentSettings, defaults: Mapping[str, Any] = _GENER
 
 
 def make_token_agent(settings: AgentSettings, policy: Policy, tokenizer: TextTokenizer) -> TokenAgent:
-    """Combine a policy with prompt, parser and decoding. Every choice of ``settings`` must be made by now."""
+    """Combine a policy with prompt, parser and decoding. Every choice of `settings` must be made by now."""
     template = Template(settings.template or "standard", bool(settings.think), settings.system, settings.request)
     chat = tokenizer.has_chat_template if settings.chat is None else settings.chat
     if settings.chat_options:
@@ -247,7 +247,7 @@ def make_vllm_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed
 
 
 def make_tiny_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    """Load the folder given as ``model``, or the tiny model of this environment, which plays as it did when it was made."""
+    """Load the folder given as `model`, or the tiny model of this environment, which plays as it did when it was made."""
     _refuse_options(settings)
     if settings.model is not None:
         return _load_agent(apply_defaults(settings, _TINY), settings.model, seed)

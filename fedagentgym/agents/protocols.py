@@ -2,14 +2,14 @@
 
 There are two levels, so that no module has to know more than it needs:
 
-* ``Player`` / ``Players`` (text level, used by rollouts and evaluation): give it episodes, get ``Move``s. Every kind
+* `Player` / `Players` (text level, used by rollouts and evaluation): give it episodes, get `Move`s. Every kind
   of agent has it - a language model, an expert, a random walker, a person, a hosted model - and a language model's
   moves carry the token ids, the behaviour log-probs and (when constrained) the allowed sets, so that a trainer never
   renders, encodes or parses.
-* ``Policy`` / ``Session`` (token level, implemented by engines): token ids in, token ids and log-probs out, over many
+* `Policy` / `Session` (token level, implemented by engines): token ids in, token ids and log-probs out, over many
   turns.
 
-Randomness: every row samples from its own stream by inverse CDF, and one ``act`` consumes exactly ``max_new_tokens``
+Randomness: every row samples from its own stream by inverse CDF, and one `act` consumes exactly `max_new_tokens`
 uniforms of that row's stream whatever is generated. A row's reply therefore depends on its stream and its tokens, not
 on the other rows - up to floating point: another batch shape may change a logit in the last bits, and a uniform that
 falls within that distance of a boundary of the CDF picks the neighbouring token (rare in float32, far more frequent in
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from fedagentgym.envs.view import Episode
 
 FinishReason = Literal["stop", "length", "context"]
-"""The reason why a reply ended: a stop token, ``max_new_tokens``, or a full context (then nothing was generated)."""
+"""The reason why a reply ended: a stop token, `max_new_tokens`, or a full context (then nothing was generated)."""
 
 
 class Decoding(Settings):
@@ -57,7 +57,7 @@ class Decoding(Settings):
 
 
 class Completion(NamedTuple):
-    """One reply in tokens, its stop token (if any) included; ``logprobs`` belong to the distribution sampled from."""
+    """One reply in tokens, its stop token (if any) included; `logprobs` belong to the distribution sampled from."""
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
@@ -67,7 +67,7 @@ class Completion(NamedTuple):
 
 
 class Constraint(Protocol):
-    """The tokens that may come next. States are plain values; ``allowed`` of a live state is never empty."""
+    """The tokens that may come next. States are plain values; `allowed` of a live state is never empty."""
 
     def start(self) -> Any: ...
 
@@ -113,8 +113,8 @@ class SessionRow:
 class Session(Rows[Any], ABC):
     """Rows of tokens that grow turn by turn and keep their key-value cache. A context manager; rows are small ints.
 
-    An engine derives a class and writes `open` and `_continue`. ``_rows`` are what it holds of each row, a `SessionRow` or more;
-    ``on_close`` gives back what the policy lent.
+    An engine derives a class and writes `open` and `_continue`. `_rows` are what it holds of each row, a `SessionRow` or more;
+    `on_close` gives back what the policy lent.
     """
 
     def __init__(self, context_length: int, on_close: Callable[[], object] | None = None) -> None:
@@ -131,10 +131,10 @@ class Session(Rows[Any], ABC):
 
     @abstractmethod
     def open(self, prompts: Sequence[Sequence[int]], copies: int = 1) -> list[int]:
-        """Add ``copies`` rows per prompt (adjacent in the result); rows that share a prompt share its work."""
+        """Add `copies` rows per prompt (adjacent in the result); rows that share a prompt share its work."""
 
     def append(self, rows: Sequence[int], chunks: Sequence[Sequence[int]]) -> None:
-        """Add given tokens (an observation) to the rows. Lazy: costs nothing until the next ``generate``."""
+        """Add given tokens (an observation) to the rows. Lazy: costs nothing until the next `generate`."""
         for row, chunk in zip(rows, chunks, strict=True):
             self._rows[row].ids.extend(chunk)
 
@@ -145,7 +145,7 @@ class Session(Rows[Any], ABC):
         decoding: Decoding,
         constraints: Sequence[Constraint | None] | None = None,
     ) -> list[Completion]:
-        """Continue each row by one reply, which becomes part of it; draws ``max_new_tokens`` uniforms per stream.
+        """Continue each row by one reply, which becomes part of it; draws `max_new_tokens` uniforms per stream.
 
         A row without room for a reply stays as it is.
         """
@@ -192,7 +192,7 @@ class Session(Rows[Any], ABC):
 
 
 class Policy(Protocol):
-    """An engine that generates. ``version`` counts the weights that were loaded into it."""
+    """An engine that generates. `version` counts the weights that were loaded into it."""
 
     name: str
     context_length: int
@@ -235,7 +235,7 @@ class SharedModel:
 class TrainablePolicy(Policy, Protocol):
     """A policy whose weights are here as a torch module and can be trained, read and replaced.
 
-    ``model(input_ids=...).logits`` is the full forward pass that log-probs must agree with.
+    `model(input_ids=...).logits` is the full forward pass that log-probs must agree with.
     While a session is open a LoRA model may be merged: train only with no session open.
     """
 
@@ -251,14 +251,14 @@ class TrainablePolicy(Policy, Protocol):
         ...
 
     def set_weights(self, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """Replace the trainable parameters; names and shapes must be those of ``get_weights``. Raises the version.
+        """Replace the trainable parameters; names and shapes must be those of `get_weights`. Raises the version.
 
-        Claims the model first (``claim()``), so that a learner whose weights it held keeps them.
+        Claims the model first (`claim()`), so that a learner whose weights it held keeps them.
         """
         ...
 
     def claim(self, owner: WeightOwner | None = None) -> None:
-        """Before other weights are loaded: let the present owner save its own, and name the next (``SharedModel``)."""
+        """Before other weights are loaded: let the present owner save its own, and name the next (`SharedModel`)."""
         ...
 
     def bump_version(self) -> None:
@@ -266,7 +266,7 @@ class TrainablePolicy(Policy, Protocol):
         ...
 
     def add_value_head(self) -> None:
-        """Add a value head, ``value_head``, to the trainable parameters, zero at first; nothing if there is one."""
+        """Add a value head, `value_head`, to the trainable parameters, zero at first; nothing if there is one."""
         ...
 
     def save(self, folder: str | Path) -> None:
@@ -399,7 +399,7 @@ class Players(Protocol):
 
 
 class RowPlayers(Rows[Row]):
-    """``Players`` that keep something for each row, for agents to inherit: they write `start_row` and `act`."""
+    """`Players` that keep something for each row, for agents to inherit: they write `start_row` and `act`."""
 
     def __init__(self, env: TextEnv) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The settings of an agent: one class for every kind, so that ``agent:`` in a configuration has the same keys everywhere."""
+"""The settings of an agent: one class for every kind, so that `agent:` in a configuration has the same keys everywhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedagentgym.base.settings import Settings
 
 
 class AdapterSettings(Settings):
-    """A LoRA adapter on a frozen base model (the `peft` library's); the update is ``alpha / rank * B @ A``."""
+    """A LoRA adapter on a frozen base model (the `peft` library's); the update is `alpha / rank * B @ A`."""
 
     rank: int = Field(default=8, ge=1, description="inner dimension of the update")
     alpha: float = Field(default=16.0, gt=0.0, description="scale of the update, divided by the rank")
@@ -220,7 +220,7 @@ class AgentSettings(Settings):
 
 
 class VllmOptions(Settings):
-    """``agent.options`` if vLLM plays."""
+    """`agent.options` if vLLM plays."""
 
     memory: float = Field(default=0.85, gt=0.0, le=1.0, description="share of the GPU's memory that vLLM may take")
     parallel: int = Field(default=1, ge=1, description="GPUs that share one copy of the model")
@@ -240,7 +240,7 @@ class VllmOptions(Settings):
 
 
 class VllmServerOptions(Settings):
-    """``agent.options`` if servers play."""
+    """`agent.options` if servers play."""
 
     url: str | tuple[str, ...] = Field(
         default="http://localhost:8000",

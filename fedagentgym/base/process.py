@@ -134,7 +134,7 @@ _CPU_FILE = Path("/proc/cpuinfo")
 
 
 class Ability(NamedTuple):
-    """True if the processor has a capability, and how this is known."""
+    """A capability that the processor has or lacks, and the reason to think so."""
 
     present: bool
     reason: str

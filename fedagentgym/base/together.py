@@ -1,4 +1,4 @@
-"""Pieces of work that take turns, and meet where one batch can serve all of them.
+"""Pieces of work that run in turns, and wait for each other where one batch can serve all of them.
 
 `run_together` gives each piece a thread, of which one runs at a time: a piece goes on until it ends, or until it asks for
 something by `meet`. When every piece has ended or waits, what they wait for is served in one call, and they go on in their order.

@@ -5,7 +5,7 @@
     > go to fridge 1
       You arrive at fridge 1. The fridge 1 is closed.
 
-Observations are indented, actions begin with ``> ``; an action of several lines is written as a JSON string. A replay can be
+Observations are indented, actions begin with `> `; an action of several lines is written as a JSON string. A replay can be
 compared with the transcript, since task, seed and actions determine an episode.
 """
 

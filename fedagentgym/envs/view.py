@@ -125,8 +125,8 @@ class Step(NamedTuple):
 
 
 def render_episode(task: Task, goal: str, steps: Sequence[Step]) -> str:
-    """The text of some steps like a transcript, with the task above them if they begin with the start of the episode, and the
-    available actions, or how the episode ended, below."""
+    """Some steps as a transcript. The task stands above them if they include the start of the episode; below them stand the
+    available actions, or how the episode ended."""
     lines = []
     if steps[0].action is None:
         lines.append(f"{task.id} ({task.category})" + (f"\nGoal: {goal}" if goal else ""))

@@ -312,7 +312,7 @@ def check_vllm(bench: Bench) -> Found:
 
 
 def check_sleep(bench: Bench) -> Found:
-    """The memory that vLLM gives back while the model learns, and the same replies after it wakes."""
+    """Check that vLLM frees memory while the model learns, and gives the same replies after it wakes."""
     if find_spec("vllm") is None or not bench.on_gpu:
         return Found(None, "needs vLLM on a GPU")
     torch = require("torch", "train")

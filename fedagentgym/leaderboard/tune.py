@@ -4,7 +4,7 @@
     SUITE.tuned.json                       what was chosen of them (`grid`)
 
 A setting is an entry of the suite of trials (`suite.make_tuning`): it is played, resumed, stored and verified as every entry is.
-The choice is computed from archives that were verified, and from nothing else: whenever it was interrupted, it is the same.
+The choice is computed from verified archives alone, so an interruption of the search does not change it.
 """
 
 from __future__ import annotations

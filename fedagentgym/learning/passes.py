@@ -172,7 +172,7 @@ Passes: TypeAlias = "WholePasses | ShardedPolicy"
 
 
 def get_passes(policy: TrainablePolicy) -> Passes:
-    """The passes of a policy: its own, if it is sharded."""
+    """The passes of a policy; a sharded policy provides its own."""
     return cast("ShardedPolicy", policy) if hasattr(policy, "iter_batches") else WholePasses(policy)
 
 

@@ -4,8 +4,8 @@
     KL          beta * KL(policy || reference), estimated by k3          the reference is the start of the round, or a frozen base
 
 A method passes penalties of its own to `Site.open_learner`; SCAFFOLD and FedDyn are made of them. They are made anew for each
-round: what must outlast it is kept in the client's state by the method. The start of the round, if one refers to it, is kept
-with the state of the learner (`SiteState.anchor`).
+round: what must outlast it is kept in the client's state by the method. The start of the round, if a penalty refers to it, is
+kept with the state of the learner (`SiteState.anchor`).
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def read_episodes(file: Path) -> list[ShownEpisode]:
 
 
 def label_episodes(lines: Iterable[Line]) -> list[ShownEpisode]:
-    """Episodes with what their lines say of client, round and set."""
+    """Episodes with the client, the round and the set that their lines name."""
     found = []
     for line in lines:
         client, number = line.about.get("client"), line.about.get("round")

@@ -143,7 +143,7 @@ class Statistics:
 
 
 def compute_statistics(assignment: Assignment, table: TaskTable, sampler: str) -> Statistics:
-    """Measure an assignment over its table."""
+    """Compute how an assignment divides the tasks of its table."""
     counts = count_labels(assignment, table.codes, len(table.names))
     sizes = assignment.sizes
     pool_shares = table.counts / max(len(table), 1)

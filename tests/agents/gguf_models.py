@@ -79,7 +79,7 @@ def make_qwen(kind: str, head_dim: int = 128) -> Any:
 def write_gguf(
     model: Any, file: Path, *, split: str = "smollm", quantized: bool = False, architecture: str = "llama"
 ) -> None:
-    """Write a model; ``quantized``: the matrices of the layers as Q8_0, and the model takes over what is left of them."""
+    """Write a model; `quantized`: the matrices of the layers as Q8_0, and the model takes over what is left of them."""
     config, writer = model.config, gguf.GGUFWriter(file, architecture)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)

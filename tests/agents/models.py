@@ -48,7 +48,7 @@ def wake_adapter(policy: TorchPolicy) -> None:
 def full_logprobs(policy: Any, ids: list[int], temperature: float = 1.0, exact: bool = True) -> torch.Tensor:
     """Log-probs of every token after the first, by one forward pass of the model as it is trained.
 
-    ``exact``: in float64, so that what is seen is the error of what is tested and not that of the reference.
+    `exact`: in float64, so that what is seen is the error of what is tested and not that of the reference.
     """
     model = copy.deepcopy(policy.model).double() if exact else policy.model
     with torch.no_grad():

@@ -41,7 +41,7 @@ def shopper(request: dict[str, Any], number: int) -> tuple[int, Any, dict[str, s
 
 
 class Server:
-    """A server on a free port; ``requests`` holds what came in, ``busiest`` the most that were under way at once."""
+    """A server on a free port; `requests` holds what came in, `busiest` the most that were under way at once."""
 
     def __init__(self) -> None:
         self.answer: Answer = shopper

@@ -53,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class StandIn:
-    """The part of ``vllm.LLM`` that this project uses, computed by transformers: the calls and their arguments are checked here.
+    """The part of `vllm.LLM` that this project uses, computed by transformers: the calls and their arguments are checked here.
 
     As vLLM does, it reads an adapter once per id, and says nothing when other files come under an id that it knows.
     """

@@ -54,7 +54,7 @@ class Prompt(NamedTuple):
 
     @property
     def fresh(self) -> bool:
-        """True if a segment begins with it."""
+        """True if a segment begins with this call."""
         return self.parent is None or self.branch
 
 

@@ -20,9 +20,9 @@ _MAX_WHOLE_BYTES = 1 << 25
 
 
 class Chunks:
-    """Tokens that enter the cache: row i's are the next ``lengths[i]`` of ``ids`` and go to its slot from ``first[i]`` on.
+    """Tokens that enter the cache: row i's are the next `lengths[i]` of `ids` and go to its slot from `first[i]` on.
 
-    ``adapters``: the number of each row's adapter, where a batch has several.
+    `adapters`: the number of each row's adapter, where a batch has several.
     """
 
     __slots__ = ("adapters", "columns", "ends", "first", "ids", "lengths", "seen", "single", "slots")
@@ -115,14 +115,14 @@ class KVCache:
             lines.index_copy_(0, cells, new.to(self.dtype).reshape(-1, self.width))
 
     def copy_slots(self, targets: Sequence[int], sources: Sequence[int], columns: int | None = None) -> None:
-        """Copy, or move, all at once: slot ``targets[i]`` takes the content of ``sources[i]``, or its first columns."""
+        """Copy, or move, all at once: slot `targets[i]` takes the content of `sources[i]`, or its first columns."""
         to, of = (torch.tensor(slots, device=self.device) for slots in (targets, sources))
         for store in (*self.keys, *self.values):
             held = store[:, :, : self.used if columns is None else columns]
             held.index_copy_(0, to, held.index_select(0, of))
 
     def copy_columns(self, source: int, targets: Sequence[int], first: int, stop: int) -> None:
-        """Copy columns ``first`` to ``stop`` of one slot to others."""
+        """Copy columns `first` to `stop` of one slot to others."""
         to = torch.tensor(targets, device=self.device)
         for store in (*self.keys, *self.values):
             store[to, :, first:stop] = store[source, :, first:stop]

@@ -32,7 +32,7 @@ _QUERY_BLOCK = 64
 
 
 class _Span(NamedTuple):
-    """Queries ``start`` to ``stop`` of a pass: those of one row that see its first ``columns`` columns, up to their own."""
+    """Queries `start` to `stop` of a pass: those of one row that see its first `columns` columns, up to their own."""
 
     start: int
     stop: int
@@ -48,7 +48,7 @@ class _Batch(NamedTuple):
 
 
 class CachedDecoder:
-    """``Forward`` on the weights of a model that ``fits``."""
+    """`Forward` on the weights of a model that `fits`."""
 
     def __init__(
         self, model: Any, device: torch.device, slots: KVCache | None = None, adapters: AdapterBatch | None = None

@@ -1,7 +1,7 @@
 """Sessions on a torch model: many growing rows over one slot cache.
 
-What a row holds is a list of token ids, of which the first ``cached`` have keys and values. Everything else follows: given
-tokens are only noted; the next ``generate`` runs whatever is not cached (the last reply's stop token, the observation) in one
+What a row holds is a list of token ids, of which the first `cached` have keys and values. Everything else follows: given
+tokens are only noted; the next `generate` runs whatever is not cached (the last reply's stop token, the observation) in one
 go, rows of similar length together, and then goes on token by token. A new row starts from the longest prefix that any slot
 holds, which covers siblings that enter later and windows re-rendered every turn. Rows that run together form a tree, and what
 several of them begin with, such as instructions, is run once.
@@ -60,7 +60,7 @@ MAX_ADAPTERS = 1 << 31 - _ADAPTER_BIT - 1
 
 
 class TorchSession(Session):
-    """Rows of a torch model, over a ``Forward``. ``on_close`` gives back what the policy lent (merged adapters)."""
+    """Rows of a torch model, over a `Forward`. `on_close` gives back what the policy lent (merged adapters)."""
 
     def __init__(self, forward: Forward, context_length: int, stop_ids: frozenset[int], on_close: Any = None) -> None:
         super().__init__(context_length, on_close)
@@ -263,9 +263,9 @@ class TorchSession(Session):
         lanes.reorder(sorted(live, key=lambda lane: rows[lanes.owners[lane]].slot))
 
     def _run(self, rows: list[_Row], choices: Tensor | None = None, ends: Sequence[int] | None = None) -> Tensor:
-        """Run the rows' tokens beyond their caches, or those up to ``ends``.
+        """Run the rows' tokens beyond their caches, or those up to `ends`.
 
-        Returns the logits after the last token of each row: all of them, or those of ``choices``.
+        Returns the logits after the last token of each row: all of them, or those of `choices`.
 
         Rows with equal tokens and requests run once. Siblings stay together until their replies differ; early in an episode this
         saves most of a group's work.
@@ -305,7 +305,7 @@ class TorchSession(Session):
         return logits
 
     def _bring(self, rows: list[_Row], lanes: Lanes, chosen: Sequence[int], first: int) -> None:
-        """Move the chosen rows into the slots from ``first`` on, moving only those that are elsewhere.
+        """Move the chosen rows into the slots from `first` on, moving only those that are elsewhere.
 
         The rows there move to the freed slots; a slot whose tokens another row's slot holds is not copied.
         """
@@ -352,7 +352,7 @@ def _iter_levels(texts: Sequence[Sequence[int]]) -> Iterator[list[tuple[list[int
 
 
 class ConstrainedReply:
-    """One reply, which is appended to ``ids`` as it grows. ``choices``: what may come next; None for any token."""
+    """One reply, which is appended to `ids` as it grows. `choices`: what may come next; None for any token."""
 
     def __init__(self, ids: list[int], rule: Constraint | None, most: int, stop_ids: frozenset[int]) -> None:
         self.rule, self.over, self.said = rule, False, 0
@@ -391,16 +391,16 @@ class ConstrainedReply:
 
 
 class Fork(NamedTuple):
-    """Rows that need a lane of their own, the owner first; so far they have the tokens in the slot of the row ``source``."""
+    """Rows that need a lane of their own, the owner first; so far they have the tokens in the slot of the row `source`."""
 
     rows: list[int]
     source: int
 
 
 class Lanes:
-    """``rows`` are still generating, each in its ``lane`` at a ``place``; ``owners[lane]`` is the row with this slot.
+    """`rows` are still generating, each in its `lane` at a `place`; `owners[lane]` is the row with this slot.
 
-    ``sources[row]`` leads to the row whose slot holds a row's tokens: itself, or another with the same tokens.
+    `sources[row]` leads to the row whose slot holds a row's tokens: itself, or another with the same tokens.
     """
 
     def __init__(self, texts: Sequence[Sequence[int]], cached: Sequence[int]) -> None:
@@ -436,7 +436,7 @@ class Lanes:
         return found
 
     def reorder(self, order: Sequence[int]) -> None:
-        """Renumber the lanes: ``order`` are the old numbers of those that stay."""
+        """Renumber the lanes: `order` are the old numbers of those that stay."""
         new = np.full(len(self.owners), -1)
         new[order] = np.arange(len(order))
         lane = new[self.lane]
@@ -445,7 +445,7 @@ class Lanes:
         self._tabulate(self.rows[sorting], lane[sorting])
 
     def part(self, said: Indices, ended: NDArray[np.bool_]) -> tuple[list[tuple[int, int]], list[Fork]]:
-        """Split the rows by their tokens; finished rows leave, and diverging ones wait for ``add``.
+        """Split the rows by their tokens; finished rows leave, and diverging ones wait for `add`.
 
         Returns the owners that have ended, each with the row that gets its slot, and the diverging rows.
         """
@@ -498,9 +498,9 @@ class SampledTokens(NamedTuple):
 
 
 def sample_tokens(logits: Tensor, uniforms: Tensor, temperature: float, top_p: float = 1.0) -> SampledTokens:
-    """Draw a column per row of ``logits`` [rows, columns], or several: ``uniforms`` [rows] or [rows, draws].
+    """Draw a column per row of `logits` [rows, columns], or several: `uniforms` [rows] or [rows, draws].
 
-    They are strictly between 0 and 1, in float64. The cumulative sum runs in float64 and is compared with ``u * total``, so a
+    They are strictly between 0 and 1, in float64. The cumulative sum runs in float64 and is compared with `u * total`, so a
     token's chance is its probability to within float32's rounding of the probability itself. Columns at minus infinity are never
     drawn.
     """
@@ -520,7 +520,7 @@ def sample_tokens(logits: Tensor, uniforms: Tensor, temperature: float, top_p: f
 
 
 def nucleus(logprobs: Tensor, top_p: float) -> Tensor:
-    """Mark the smallest set of most likely columns whose probability reaches ``top_p``; ties go to the lower id."""
+    """Mark the smallest set of most likely columns whose probability reaches `top_p`; ties go to the lower id."""
     ordered, order = logprobs.exp().sort(dim=-1, descending=True, stable=True)
     before = ordered.cumsum(dim=-1) - ordered
     return torch.zeros_like(order, dtype=torch.bool).scatter_(-1, order, before < top_p)
@@ -538,7 +538,7 @@ def make_choice_table(choices: Sequence[Sequence[int] | None], device: torch.dev
 def sample_choices(
     logits: Tensor, uniforms: Tensor, table: Tensor, temperature: float, top_p: float = 1.0
 ) -> SampledTokens:
-    """Draw from the distribution renormalised over each row's choices; ``logits`` are those of the table's tokens."""
+    """Draw from the distribution renormalised over each row's choices; `logits` are those of the table's tokens."""
     drawn = sample_tokens(logits.float().masked_fill(table < 0, float("-inf")), uniforms, temperature, top_p)
     return SampledTokens(table.gather(-1, drawn.ids.unsqueeze(-1)).squeeze(-1), drawn.logprobs)
 

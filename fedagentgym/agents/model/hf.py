@@ -26,7 +26,7 @@ _KINDS = ("full_attention", "sliding_attention")
 
 
 class Forward(Protocol):
-    """``pass_cost``: the cost of another pass, counted in tokens."""
+    """`pass_cost`: the cost of another pass, counted in tokens."""
 
     slots: KVCache
     pass_cost: int
@@ -34,14 +34,14 @@ class Forward(Protocol):
     def compute_logits(self, chunks: Chunks, choices: Tensor | None = None) -> Tensor:
         """Run the chunks into the cache and return the logits after each row's last token.
 
-        ``choices`` [rows, choices]: the tokens whose logits are wanted; None for the whole vocabulary.
+        `choices` [rows, choices]: the tokens whose logits are wanted; None for the whole vocabulary.
         """
         ...
 
 
 class _Window(NamedTuple):
-    """The place of a padded chunk and what it attends to. ``slots``: None for the first ones, which attention reads in place;
-    ``real``: its tokens that are not padding, and are stored, None for all."""
+    """The place of a padded chunk and what it attends to. `slots`: None for the first ones, which attention reads in place;
+    `real`: its tokens that are not padding, and are stored, None for all."""
 
     rows: int
     slots: Tensor | None
@@ -53,7 +53,7 @@ class _Window(NamedTuple):
 class ModuleForward:
     """Any causal language model, through its own modules and a cache object that writes into the slots.
 
-    ``compute``: the type of autocast, or None. On a GPU rollouts run as training does, or their log-probs would disagree.
+    `compute`: the type of autocast, or None. On a GPU rollouts run as training does, or their log-probs would disagree.
     """
 
     def __init__(self, model: Any, device: torch.device, compute: torch.dtype | None = None) -> None:

@@ -1,8 +1,8 @@
 """One layer of the decoder: the order of its operations, and the parts that they call.
 
 A pass with gradients (`packed`) runs a layer's own modules, so that adapters, biases and autocast act as they do elsewhere. A
-pass without (`cached`) runs their weights, adapters merged, with fewer and larger products. Both are a `Layer`, whose modules
-have the names that Hugging Face gives to Llama's.
+pass without gradients (`cached`) runs their weights, with adapters merged, in fewer and larger products. Both are a `Layer`,
+whose modules have the names that Hugging Face gives to Llama's.
 
 Shapes: hidden states [tokens, hidden], queries, keys and values [tokens, heads, width].
 """

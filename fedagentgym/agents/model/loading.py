@@ -58,7 +58,7 @@ class LoadedModel(NamedTuple):
 
 
 def choose_device(name: str) -> Any:
-    """Turn ``auto``, ``cpu``, ``cuda`` or ``cuda:N`` into a torch device that exists."""
+    """Turn `auto`, `cpu`, `cuda` or `cuda:N` into a torch device that exists."""
     torch = require("torch", "train")
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -342,7 +342,7 @@ SIZES = {
     "10m": TinySize(384, 6, 6, 1024),
     "vllm": TinySize(128, 2, 2, 320),
 }
-"""Named sizes, without the embeddings of the words; ``vllm`` has heads of width 64, which vLLM can load."""
+"""Named sizes, without the embeddings of the words; `vllm` has heads of width 64, which vLLM can load."""
 
 
 def make_tiny_model(

@@ -288,7 +288,7 @@ def to_array(weight: torch.Tensor) -> np.ndarray[Any, Any]:
 
 
 def add_adapter(model: Any, settings: AdapterSettings, seed: int) -> Any:
-    """Wrap a model: base weights frozen, A drawn from ``seed`` (the same on every client), B zero, so nothing changes yet."""
+    """Wrap a model: base weights frozen, A drawn from `seed` (the same on every client), B zero, so nothing changes yet."""
     peft = require("peft", "train")
     targets = settings.targets if isinstance(settings.targets, str) else list(settings.targets)
     blocks: list[int] | None = None

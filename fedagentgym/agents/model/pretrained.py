@@ -43,7 +43,7 @@ class PretrainedModel(NamedTuple):
 
 
 def get_shipped_folder() -> Path:
-    """Return where the tiny agents of this package lie."""
+    """The folder of the tiny agents that come with this package."""
     return Path(str(files("fedagentgym.agents") / "shipped"))
 
 
@@ -68,7 +68,7 @@ def compute_weights_digest(folder: Path) -> str:
 
 
 def get_tiny_folder(env: TextEnv) -> Path:
-    """Return where ``fedagentgym pretrain tiny`` leaves the model of an environment.
+    """Return where `fedagentgym pretrain tiny` leaves the model of an environment.
 
     By its id and where its tasks come from (generator, size, seed): the same for every split and for every client's variant of
     the environment.

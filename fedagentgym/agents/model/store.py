@@ -53,7 +53,7 @@ class StoredModel(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """The recorded source of a model. ``commit`` is that of a hub's model."""
+    """The recorded source of a model. `commit` is that of a hub's model."""
 
     licence: str | None
     commit: str | None = None

@@ -2,14 +2,14 @@
 
 vLLM keeps its own key-value cache, so a session holds rows of ids and sends each row whole every turn (vLLM's prefix cache
 recognizes the known part). This module relies on these facts: log-probs are those of the sampling distribution only under
-``logprobs_mode="processed_logprobs"``; a changed adapter under a known id is silently ignored, so every version gets a new id;
+`logprobs_mode="processed_logprobs"`; a changed adapter under a known id is silently ignored, so every version gets a new id;
 after new full weights the prefix cache must be reset, and on a CPU a tied output head must be packed again.
 vLLM samples with its own generator, seeded per request from the row's stream. On a GPU it computes in bfloat16, as the torch
 policy does, whatever type is stored; its LoRA kernels exist for powers of two from 8 on.
 
 One vLLM on one device runs in the learner's process and reads full weights from the learner's memory. A second GPU
-(``cuda:1``), several (``options.parallel``) and ``options.batch_invariant`` need processes of their own, and those read weights
-from files. vLLM's calls for weight transfer (``update_weights`` and its companions) are not used: their backends move weights
+(`cuda:1`), several (`options.parallel`) and `options.batch_invariant` need processes of their own, and those read weights
+from files. vLLM's calls for weight transfer (`update_weights` and its companions) are not used: their backends move weights
 from one process to another through NCCL or CUDA's IPC, neither of which a CPU has.
 """
 
@@ -58,7 +58,7 @@ Weights = Iterable[tuple[str, "torch.Tensor"]]
 
 
 class VllmEngine:
-    """``protocols.Policy`` on a ``vllm.LLM``."""
+    """`protocols.Policy` on a `vllm.LLM`."""
 
     def __init__(
         self, source: str | Path, settings: AgentSettings, options: VllmOptions, adapter_rank: int | None = None
@@ -348,7 +348,7 @@ class _Loaded(NamedTuple):
 
 
 class TorchVllmPolicy:
-    """``protocols.TrainablePolicy`` that learns in torch and generates by vLLM, each session with the newest weights.
+    """`protocols.TrainablePolicy` that learns in torch and generates by vLLM, each session with the newest weights.
 
     The learner's version grows with every update and every change of client, and the engine takes over what it does not have
     yet when a session begins. Between sessions it may sleep, so that training has the GPU to itself. Sessions with adapters keep
@@ -446,7 +446,7 @@ class TorchVllmPolicy:
 def make_torch_vllm_policy(
     settings: AgentSettings, source: str | Path, learner: Callable[[], TrainablePolicy]
 ) -> TorchVllmPolicy:
-    """The policy of an agent with ``rollouts: vllm``. The engine starts first and releases memory before the learner is made."""
+    """The policy of an agent with `rollouts: vllm`. The engine starts first and releases memory before the learner is made."""
     options = VllmOptions.load(settings.options, "agent.options")
     rank = settings.adapter.rank if settings.adapter is not None else None
     engine = VllmEngine(source, settings, options, rank)

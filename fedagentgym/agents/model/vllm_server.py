@@ -81,7 +81,7 @@ class ServedAdapter(NamedTuple):
 
 
 class VllmServerEngine:
-    """``PlayedWeights`` on one or several servers: adapters are given to them in turn."""
+    """`PlayedWeights` on one or several servers: adapters are given to them in turn."""
 
     sleeps = in_process = False
 
@@ -434,7 +434,7 @@ class ServerProcess:
 def make_vllm_server_policy(
     settings: AgentSettings, source: str | Path, learner: Callable[[], TrainablePolicy]
 ) -> TorchVllmPolicy:
-    """The policy of an agent with ``rollouts: vllm-server``."""
+    """The policy of an agent with `rollouts: vllm-server`."""
     options = VllmServerOptions.load(settings.options, "agent.options")
     engine = VllmServerEngine(source, settings, options)
     policy = learner()

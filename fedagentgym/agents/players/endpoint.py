@@ -96,7 +96,7 @@ class EndpointOptions(Settings):
 
 @dataclass
 class Usage:
-    """The usage so far. ``uncounted`` answers came without token counts that can be true: theirs are from the length of texts."""
+    """The usage so far. `uncounted` answers came without token counts that can be true: theirs are from the length of texts."""
 
     requests: int = 0
     retries: int = 0
@@ -274,7 +274,7 @@ def _read_error(content: bytes) -> _Refusal:
 
 
 class EndpointAgent:
-    """A hosted model with our prompts and parser. ``usage`` is its usage so far."""
+    """A hosted model with our prompts and parser. `usage` is its usage so far."""
 
     def __init__(self, settings: AgentSettings) -> None:
         if settings.model is None:
@@ -307,7 +307,7 @@ class _RowState(NamedTuple):
 
 
 class EndpointPlayers(RowPlayers[_RowState]):
-    """``Players`` of a hosted model: the rows of a turn are requested concurrently."""
+    """`Players` of a hosted model: the rows of a turn are requested concurrently."""
 
     def __init__(self, agent: EndpointAgent, env: TextEnv) -> None:
         super().__init__(env)

@@ -21,7 +21,7 @@ class HumanQuitError(FedAgentGymError):
 
 
 class HumanPlayers(RowPlayers[None]):
-    """``Players`` of one person, for one row after another."""
+    """`Players` of one person, for one row after another."""
 
     def __init__(self, env: TextEnv, ask: Callable[[str], str]) -> None:
         super().__init__(env)
@@ -48,7 +48,7 @@ class HumanPlayers(RowPlayers[None]):
 
 
 class HumanAgent:
-    """``ask`` shows a text and returns what was typed, an action or its number; the default does so on the terminal."""
+    """`ask` shows a text and returns what was typed, an action or its number; the default does so on the terminal."""
 
     def __init__(self, name: str = "human", ask: Callable[[str], str] | None = None) -> None:
         self.name, self.ask = name, ask or _ask_on_terminal

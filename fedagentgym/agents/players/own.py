@@ -112,7 +112,7 @@ class OwnRow(NamedTuple):
 
 
 class OwnPlayers(RowPlayers[OwnRow]):
-    """``Players`` of an `Agent`: a copy of it in each row, asked one after the other."""
+    """`Players` of an `Agent`: a copy of it in each row, asked one after the other."""
 
     parsers: ClassVar = ("strict", "published", None)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ScriptedPlayers(RowPlayers[NoisyExpert]):
-    """``Players`` without a model."""
+    """`Players` without a model."""
 
     def __init__(self, env: TextEnv, *, expert: bool, noise: float) -> None:
         super().__init__(env)
@@ -43,7 +43,7 @@ class ScriptedPlayers(RowPlayers[NoisyExpert]):
 
 
 class ScriptedAgent:
-    """The expert (``noise`` = share of random actions, for weaker labelling policies) or the random walker."""
+    """The expert (`noise` = share of random actions, for weaker labelling policies) or the random walker."""
 
     def __init__(self, name: str, *, expert: bool, noise: float = 0.0) -> None:
         check_noise(noise)
@@ -78,8 +78,8 @@ def make_random_agent(settings: AgentSettings, *, env: TextEnv | None = None, se
 class Demonstrator:
     """An agent that plays the environment's expert and expresses it in the prompts and tokens of another agent.
 
-    With ``noise``, that share of the actions is a random admissible one (``Move.learn`` is False), so that a model
-    sees how the expert recovers. ``choose_expert`` may give tasks other experts than the environment's own.
+    With `noise`, that share of the actions is a random admissible one (`Move.learn` is False), so that a model
+    sees how the expert recovers. `choose_expert` may give tasks other experts than the environment's own.
     """
 
     agent: TokenAgent
@@ -106,7 +106,7 @@ class _ExpertRow(NamedTuple):
 
 
 class DemonstratorPlayers(RowPlayers[_ExpertRow]):
-    """``Players`` that play the environment's expert in an agent's tokens; no model is called."""
+    """`Players` that play the environment's expert in an agent's tokens; no model is called."""
 
     def __init__(self, demonstrator: Demonstrator, env: TextEnv) -> None:
         super().__init__(env)

@@ -1,6 +1,6 @@
 """Generation of admissible actions only: a trie over the token ids of all well-formed replies.
 
-An entry with a slot, ``search[<query>]``, becomes its prefix, then one to ``MAX_SLOT_WORDS`` free words, then its suffix. Free
+An entry with a slot, `search[<query>]`, becomes its prefix, then one to `MAX_SLOT_WORDS` free words, then its suffix. Free
 are the words that the episode began with (the instruction, see `envs.scripted`), so that a small model can copy them. Nothing is
 begun that cannot be ended within the reply's tokens.
 """
@@ -23,7 +23,7 @@ _CACHE_SIZE = 4096
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """A place in a trie. ``ends``: a word may end here; ``need``: tokens from here to the nearest end of a word."""
+    """A place in a trie. `ends`: a word may end here; `need`: tokens from here to the nearest end of a word."""
 
     following: dict[int, _Node] = field(default_factory=dict)
     ends: bool = False
@@ -68,10 +68,10 @@ class TrieState(NamedTuple):
 
 
 class ActionTrie:
-    """``Constraint`` over the admissible actions of one turn."""
+    """`Constraint` over the admissible actions of one turn."""
 
     def __init__(self, replies: Iterable[Sequence[tuple[int, ...]]], free: FreeWords | None, max_tokens: int) -> None:
-        """``replies``: the id pieces of each reply, with the slot between pieces; ``most`` is the maximum number of tokens."""
+        """`replies`: the id pieces of each reply, with the slot between pieces; `most` is the maximum number of tokens."""
         self._root = _Node()
         self._most, self._free = max_tokens, free
         shortest = free.first.need if free is not None else _UNREACHABLE
@@ -125,7 +125,7 @@ class ActionTrie:
 
 
 def _find_completable(node: _Node, room: int) -> list[int]:
-    """Return the tokens after which a word can still be completed within ``room`` further tokens."""
+    """Return the tokens after which a word can still be completed within `room` further tokens."""
     return [token for token, below in node.following.items() if below.need <= room]
 
 
@@ -140,7 +140,7 @@ class TrieCache:
         self._words: dict[tuple[str, ...], FreeWords] = {}
 
     def get_trie(self, replies: tuple[str, ...], start: str) -> ActionTrie:
-        """Return the trie of well-formed replies, free slots filled with words of ``start``."""
+        """Return the trie of well-formed replies, free slots filled with words of `start`."""
         if replies not in self._slots:
             # without their tags, which look like slots
             actions = [reply.removeprefix("<action>").removesuffix("</action>") for reply in replies]

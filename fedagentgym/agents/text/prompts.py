@@ -207,7 +207,7 @@ class CompactTemplate(Template):
 
 @dataclass
 class Dialogue:
-    """One episode as messages: a growing list (``session``) or one message with the last turns in it (``window``)."""
+    """One episode as messages: a growing list (`session`) or one message with the last turns in it (`window`)."""
 
     env: TextEnv
     template: Template
@@ -291,7 +291,7 @@ def parse_published(reply: str, think: bool, tail: int = 30) -> ParsedReply:
 
 
 def parse(reply: str, parser: Literal["strict", "published"], think: bool, tail: int = 30) -> ParsedReply:
-    """Apply the named convention; ``published`` takes the last ``tail`` characters of a reply without tags."""
+    """Apply the named convention; `published` takes the last `tail` characters of a reply without tags."""
     if parser == "strict":
         return parse_strict(reply, think)
     return parse_published(reply, think, tail)

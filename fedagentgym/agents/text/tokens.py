@@ -135,7 +135,7 @@ class TextTokenizer:
         return known
 
     def _encode(self, text: str, markers: bool = False) -> tuple[int, ...]:
-        """Encode; unless ``markers``, a special token's name inside the text is text (an observation cannot end a turn)."""
+        """Encode; unless `markers`, a special token's name inside the text is text (an observation cannot end a turn)."""
         self._fast.encode_special_tokens = not markers
         try:
             return tuple(self._fast.encode(make_encodable(text), add_special_tokens=False).ids)
@@ -152,8 +152,8 @@ class TextTokenizer:
         _write_generic_config(folder, {**declared, "tokenizer_class": _GENERIC_CLASSES[0]})
 
     def encode_chat(self, content: str, system: str | None = None) -> tuple[int, ...]:
-        """Return the ids of a dialogue that opens with the user's ``content``, up to where the reply begins; before it stands
-        the ``system`` message, or the chat template's own."""
+        """Return the ids of a dialogue that opens with the user's `content`, up to where the reply begins; before it stands
+        the `system` message, or the chat template's own."""
         before, after = self._render_frame(_FIRST_FRAME, system)
         return self._encode_framed(before, content, after)
 
@@ -301,7 +301,7 @@ def try_tokenizer(folder: Path) -> None:
 def read_generic_config(folder: Path) -> dict[str, Any] | None:
     """Return a folder's tokenizer_config.json if the tokenizer is completely in its tokenizer.json; None if it is not.
 
-    ``AutoTokenizer`` would go by the architecture and put Qwen's own pre-tokenizer into a tiny model's folder, without a word.
+    `AutoTokenizer` would go by the architecture and put Qwen's own pre-tokenizer into a tiny model's folder, without a word.
     """
     if not (folder / _CONFIG).is_file():
         return None
@@ -365,7 +365,7 @@ def count_tokens(texts: Iterable[str]) -> int:
 
 
 def build_tokenizer(texts: Iterable[str]) -> Tokenizer:
-    """Make the tokenizer that has every word of the given texts (an environment's ``vocabulary()``) as one token."""
+    """Make the tokenizer that has every word of the given texts (an environment's `vocabulary()`) as one token."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models
 
     tokens = list_fixed_tokens() + [START + word for word in extract_words(texts)]

@@ -3,13 +3,13 @@
 A `Game` contains the receptacles and objects, where each one is, what may hold what, where the agent starts
 and what must hold in the end. It is immutable, compares by content and pickles small; what changes in play is its `State`.
 
-Everything is a column: entry ``i`` of `receptacles`, `receptacle_kinds` and `receptacle_places` describes receptacle
-``i``; sets of receptacles or objects are integers used as bit sets (bit ``i`` for entry ``i``). Columns are sorted by
+Everything is a column: entry `i` of `receptacles`, `receptacle_kinds` and `receptacle_places` describes receptacle
+`i`; sets of receptacles or objects are integers used as bit sets (bit `i` for entry `i`). Columns are sorted by
 lower-cased id, because the order of ids decides the shown numbers and the order of every list the player reads.
 `build_game` makes a game from readable records (`Receptacle`, `Thing`) and does the sorting and the bit sets.
 
-Ids are spelled as in game files (``Apple_bar__minus_02_dot_10_bar_...``); a kind is the PDDL type without its suffix
-(``Apple`` for ``AppleType``); a goal is the S-expression of the PDDL goal as nested tuples of strings (see `plans`).
+Ids are spelled as in game files (`Apple_bar__minus_02_dot_10_bar_...`); a kind is the PDDL type without its suffix
+(`Apple` for `AppleType`); a goal is the S-expression of the PDDL goal as nested tuples of strings (see `plans`).
 
 A game is played by the pure functions of `engine`::
 
@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, TypeAlias
 from fedagentgym.base.errors import DataError
 
 Goal: TypeAlias = tuple[Any, ...]
-"""An S-expression: ``("and", ("objectType", "?o", "AppleType"), ...)``; each item is a string or a tuple again."""
+"""An S-expression: `("and", ("objectType", "?o", "AppleType"), ...)`; each item is a string or a tuple again."""
 
 WORDINGS = ("move", "put")
 CATEGORIES = ("Pick", "Look", "Clean", "Heat", "Cool", "Pick2")
@@ -94,7 +94,7 @@ class Game:
     """Receptacle kind -> object kinds that may be put there."""
     goal: Goal
     task: str
-    """The task sentence, without ``Your task is to:`` and without the full stop."""
+    """The task sentence, without `Your task is to:` and without the full stop."""
     category: str
     wording: str = "move"
     scene: str = ""

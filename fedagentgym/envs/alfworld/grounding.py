@@ -16,8 +16,8 @@ from fedagentgym.envs.alfworld.game import NOWHERE, TRAITS, Game, Goal, State
 
 
 class Fact(NamedTuple):
-    """A fact that actions change: ``in`` (receptacle, object), ``laid`` (location, object), ``held`` (object),
-    ``place`` (location), ``opened`` (receptacle), ``holding`` anything, or one of `CONDITIONS` (object)."""
+    """A fact that actions change: `in` (receptacle, object), `laid` (location, object), `held` (object),
+    `place` (location), `opened` (receptacle), `holding` anything, or one of `CONDITIONS` (object)."""
 
     kind: str
     where: int
@@ -25,7 +25,7 @@ class Fact(NamedTuple):
 
 
 class Branch(NamedTuple):
-    """``and``, ``or`` or ``not`` over parts."""
+    """`and`, `or` or `not` over parts."""
 
     kind: str
     parts: tuple[Any, ...]
@@ -259,7 +259,7 @@ class _Grounder:
         return [] if place == NOWHERE else [self.entities["location"][place]]
 
     def list_entities(self, type_name: str) -> list[Entity]:
-        """The entities of a type; ``object`` is also the root of all types, so it names every one of them."""
+        """The entities of a type; `object` is also the root of all types, so it names every one of them."""
         if type_name == "object":
             return [entity for column in self.entities.values() for entity in column]
         if type_name not in self.entities:
@@ -294,7 +294,7 @@ class _Grounder:
 
 
 def parse_typed_variables(words: Goal) -> Iterator[tuple[str, str]]:
-    """The (variable, type) pairs of a quantifier's list ``(?r - receptacle ?a ?b - object)``.
+    """The (variable, type) pairs of a quantifier's list `(?r - receptacle ?a ?b - object)`.
 
     >>> list(parse_typed_variables(("?r", "-", "receptacle", "?a", "?b", "-", "object")))
     [('?r', 'receptacle'), ('?a', 'object'), ('?b', 'object')]

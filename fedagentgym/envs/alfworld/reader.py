@@ -1,10 +1,10 @@
 """Real game files to `Game` values.
 
-`read_game` takes a ``game.tw-pddl`` file; `read_problem` takes the text of its PDDL problem. The reader knows the
+`read_game` takes a `game.tw-pddl` file; `read_problem` takes the text of its PDDL problem. The reader knows the
 predicates and types of ALFWorld's domain and refuses what does not belong to it, with the line where it stands. What a
 problem says of things that no action and no sentence of the game ever asks for (distances, visited places) is passed over.
 
-Words are cut as the real engine's planner cuts them: blanks and parentheses separate, ``;`` starts a comment, ``?`` starts a
+Words are cut as the real engine's planner cuts them: blanks and parentheses separate, `;` starts a comment, `?` starts a
 word of its own. Depth is bounded, so that hostile input ends in an error and not in a full stack.
 """
 
@@ -121,7 +121,7 @@ IGNORED_PREDICATES = frozenset(
 
 
 def read_game(path: Path) -> Game:
-    """The game in a ``game.tw-pddl`` file; its folder must hold a readable ``traj_data.json`` as well."""
+    """The game in a `game.tw-pddl` file; its folder must hold a readable `traj_data.json` as well."""
     require_trajectory(path.parent)
     return parse_game(read_json_object(path), str(path), scene=infer_scene(path), origin=str(path))
 

@@ -28,7 +28,7 @@ class Tables(NamedTuple):
     accepts: tuple[int, ...]
     """Per receptacle, the set of the objects that may be put there."""
     go_to: tuple[tuple[str, int], ...]
-    """Every ``go to`` command with the location it leads to, sorted."""
+    """Every `go to` command with the location it leads to, sorted."""
     tools: Mapping[str, int]
     """Per treatment, the set of the receptacles that give it."""
     knives: int

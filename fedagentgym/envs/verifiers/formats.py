@@ -44,7 +44,7 @@ def last_block(reply: str, tags: tuple[str, str]) -> str | None:
 
 
 def last_answer(reply: str) -> str | None:
-    """The last answer block that is not empty: one that only names the tags answers nothing. Empty if there are only such.
+    """The last answer block that is not empty, since a reply may name the tags without answering; empty if all are.
 
     >>> last_answer("<answer>7</answer> is in the tags <answer></answer>.")
     '7'

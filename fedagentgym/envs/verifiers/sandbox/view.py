@@ -169,6 +169,6 @@ def access(path: AnyPath, mode: int, **_options: object) -> bool:
 
 
 def chmod(path: AnyPath, mode: int, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> None:
-    """`os.chmod`: a mode that a file has already needs no change (`shutil.copy` requests that); the kernel refuses others."""
+    """`os.chmod`: nothing is done if the file has this mode already, as `shutil.copy` requests; the kernel refuses others."""
     if stat(path, dir_fd=dir_fd).st_mode & 0o7777 != mode:
         _real_chmod(path, mode, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
