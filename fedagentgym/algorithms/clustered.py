@@ -8,7 +8,7 @@
              only if that cosine is below `largest_cosine`
 
 A cluster is divided after round `split_after` at the earliest, and only in rounds in which all of its members have replied.
-Nothing is asked of the clients that FedAgent does not ask: angles are taken between the parameters that they return.
+Clients do what they do in FedAgent: angles are taken between the parameters that they return.
 """
 
 from __future__ import annotations

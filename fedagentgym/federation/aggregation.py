@@ -2,8 +2,8 @@
 
 A rule gives each client a weight and makes an accumulator, to which updates are added in the order of the client
 numbers. So a mean never holds more than a few models, and its result does not depend on the order of replies. FedAdam treats
-`global - mean` as a gradient (Reddi et al. 2021) and keeps its moments in the server's state; `step_server` goes further than
-the combined parameters, or less far, with momentum or without, whatever the rule.
+`global - mean` as a gradient (Reddi et al. 2021) and keeps its moments in the server's state; `step_server` scales the
+server's step and adds momentum, whatever the rule.
 
 Whether an update is refused can depend on the norms of all others, and a client's weight on the reports of all others, so
 `UpdateStore` keeps the updates of a round until both are known.

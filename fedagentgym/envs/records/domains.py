@@ -1,8 +1,8 @@
 """The generated domains: which tables and columns a site has, under which names it keeps them, and rows for them.
 
 All domains have one shape: `people`, `things`, and `events`, each of one of the people with one of the things. So every
-template of a question exists in every domain, and only names and values differ. A site may keep the same data
-otherwise: its `Naming` renames tables and columns and may keep a part of a table's columns in a table of its own.
+template of a question exists in every domain, and only names and values differ. A site may store the same data in
+another form: its `Naming` renames tables and columns, and may move some columns of a table to a table of their own.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def last_answer(reply: str) -> str | None:
 
 
 def extract_answer(reply: str) -> str | None:
-    """The answer of a reply: its last answer block that is not empty, else its last such box; inside a block too this box counts.
+    """The last box of the last answer block that is not empty, or that block if it has no box; without a block, the last box.
 
     >>> extract_answer("so \\\\boxed{3} or rather \\\\boxed{4}")
     '4'

@@ -1,4 +1,4 @@
-"""Problems, questions and programs as plain values, and all problems of a form by their numbers.
+"""Problems, questions and programs as plain values, and the numbering of all problems of a form.
 
 A `Form` is one kind of problem with a finite space of parameters. A `ProblemSequence` holds the forms of one cell
 (subject and level) and walks through their spaces in an order that depends on the seed: number j of a sequence is
