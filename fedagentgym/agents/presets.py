@@ -258,7 +258,7 @@ def make_tiny_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed
 
 
 def make_untrained_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    """Make a tiny model with random weights and no warm start; its replies are random admissible actions, and it can be trained."""
+    """Make a tiny model with random weights and no warm start. Its replies are random admissible actions; it can be trained."""
     from fedagentgym.agents.model.loading import make_tiny_model
     from fedagentgym.agents.model.policy import TorchPolicy
 
