@@ -74,7 +74,7 @@ def _write_token(token: Token, rest: Sequence[Token]) -> str:
     if token.type == "inline":
         return _write_inline(token.children or [])
     if token.type == "heading_open":
-        return {"h2": r"\section{", "h3": r"\subsection{"}[token.tag]
+        return {"h2": r"\section*{", "h3": r"\subsection*{"}[token.tag]
     if token.type == "heading_close":
         return "}\n\n"
     if token.type == "fence":
