@@ -80,18 +80,21 @@ def draw_skills(results: TableResults) -> Figure:
 
     plots = require("matplotlib.figure", "plots")
     start = results.rows[0].skills
-    towns = sorted(start, key=lambda town: (not start[town].misled, start[town].procedure, town))
-    lines = [[one.skills[town].after if town in one.skills else math.nan for town in towns] for one in results.rows]
-    matrix = np.array([[start[town].before for town in towns], *lines])
+    categories = sorted(start, key=lambda category: (not start[category].misled, start[category].procedure, category))
+    lines = [
+        [one.skills[category].after if category in one.skills else math.nan for category in categories]
+        for one in results.rows
+    ]
+    matrix = np.array([[start[category].before for category in categories], *lines])
     figure: Figure = plots.Figure(
         figsize=(10, 1.6 + 0.3 * len(matrix)), dpi=120, facecolor="white", layout="constrained"
     )
     axes = figure.subplots()
     image = axes.imshow(matrix, vmin=0, vmax=1, cmap="RdYlBu", aspect="auto")
     axes.set_yticks(range(len(matrix)), ["start", *(one.row.name for one in results.rows)], fontsize=8)
-    labels = [f"{town} {start[town].procedure}".strip() for town in towns]
-    axes.set_xticks(range(len(towns)), labels, rotation=90, fontsize=7)
-    misled = sum(start[town].misled for town in towns)
+    labels = [f"{category} {start[category].procedure}".strip() for category in categories]
+    axes.set_xticks(range(len(categories)), labels, rotation=90, fontsize=7)
+    misled = sum(start[category].misled for category in categories)
     axes.axvline(misled - 0.5, color="black", linewidth=1.5)
     axes.set_title(
         f"success in each category; left of the line the {misled} with a wrong belief", fontsize=9, loc="left"

@@ -199,12 +199,12 @@ def _collect_skills(records: Sequence[Record]) -> dict[str, Skill]:
     shown = [record["agent"]["note"].get("misconceptions", {}) for record in records]
     same = all(one == shown[0] for one in shown)
     found: dict[str, list[Skill]] = {}
-    for record, towns in zip(records, shown, strict=True):
-        for town, about in sorted(towns.items()):
-            before, after = (float(record["curve"][place]["categories"][town]) for place in (0, -1))
+    for record, categories in zip(records, shown, strict=True):
+        for category, about in sorted(categories.items()):
+            before, after = (float(record["curve"][place]["categories"][category]) for place in (0, -1))
             misled, own = bool(about["misled"]), about["own"] if same else ""
             kind = "misled towns" if misled else "other towns"  # codespell:ignore towns
-            name = town if same else f"{kind}, {about['own']}"
+            name = category if same else f"{kind}, {about['own']}"
             found.setdefault(name, []).append(Skill(own, misled, before, after))
     return {
         name: replace(one[0], before=mean([each.before for each in one]), after=mean([each.after for each in one]))
@@ -247,7 +247,7 @@ def _read_row(plain: Mapping[str, Any]) -> RowResults:
     values = _from_plain(plain["row"]["values"], math.inf)
     row = Row(**{**plain["row"], "values": values, "config_digests": tuple(plain["row"]["config_digests"])})
     curves = tuple(tuple(Point(*point) for point in curve) for curve in plain["curves"])
-    skills = {town: Skill(**one) for town, one in plain["skills"].items()}
+    skills = {category: Skill(**one) for category, one in plain["skills"].items()}
     return RowResults(row, tuple(plain["seeds"]), curves, skills, _from_plain(plain.get("diagnostics", {}), math.nan))
 
 

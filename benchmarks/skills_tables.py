@@ -100,9 +100,9 @@ def make_own_rewards_column(worst: bool = False) -> Column:
         configured = record["config"].get("algorithm", {}).get("objectives") or [[*SHARED, *style] for style in STYLES]
         sets = [tuple(SHARED[0] if name == "accuracy" else name for name in one) for one in configured]
         by_set: dict[tuple[str, ...], list[float]] = {one: [] for one in sets}
-        for client, towns in enumerate(list_categories(record)):
+        for client, categories in enumerate(list_categories(record)):
             own = sets[client % len(sets)]
-            by_set[own] += [float(found[town][f"reward/{name}"]["mean"]) for town in towns for name in own]
+            by_set[own] += [float(found[category][f"reward/{name}"]["mean"]) for category in categories for name in own]
         means = [sum(values) / len(values) for values in by_set.values()]
         return min(means) if worst else sum(means) / len(means)
 
@@ -135,7 +135,7 @@ def read_weight_of_styles(folder: Path, record: Record) -> float:
 def read_success_elsewhere(folder: Path, record: Record) -> float:
     """Held-out success in the categories that client 0 does not hold: what it learns alone was never practised there."""
     found, own = record["final"]["categories"], set(list_categories(record)[0])
-    elsewhere = [float(one["success"]["mean"]) for town, one in found.items() if town not in own]
+    elsewhere = [float(one["success"]["mean"]) for category, one in found.items() if category not in own]
     return sum(elsewhere) / len(elsewhere)
 
 

@@ -30,9 +30,9 @@ def group_categories(config: RunConfig, seed: int, mixed: bool) -> list[list[str
     env = open_env(config.env.id, **{**config.env.options, "split": "val"})
     shown = draw_misconceptions(env, MisconceptionSettings(seed=seed))
     kinds: dict[tuple[str, bool], list[str]] = {}
-    for town, about in shown.items():
-        kinds.setdefault((about.own, about.misled), []).append(town)
-    if len(kinds) != 4 or {len(towns) for towns in kinds.values()} != {CLIENTS}:
+    for category, about in shown.items():
+        kinds.setdefault((about.own, about.misled), []).append(category)
+    if len(kinds) != 4 or {len(categories) for categories in kinds.values()} != {CLIENTS}:
         raise OptionError(f"the world of seed {seed} does not divide into {CLIENTS} clients of equal kinds")
     if mixed:
         return [list(group) for group in zip(*kinds.values(), strict=True)]
