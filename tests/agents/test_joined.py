@@ -124,7 +124,7 @@ def test_members_with_other_decoding_or_constraints_share_no_call_and_no_tokens(
         assert_alike(together, work())
 
 
-def test_an_adapter_with_a_number_that_is_not_finite_spoils_nobody_else() -> None:
+def test_an_adapter_with_a_number_that_is_not_finite_spoils_no_other() -> None:
     policy = make_policy("own", adapter=True)
     broken = draw_weights(policy, 7)
     name = next(name for name in broken if "lora_B" in name)

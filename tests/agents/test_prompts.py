@@ -24,7 +24,7 @@ LATER = View("Results: search[hat].", ("click[buy now]", "click[< prev]"))
 PAST = [PastTurn(START.observation, "search[hat]"), PastTurn("two", "click[a]"), PastTurn("three", "click[b]")]
 
 
-def test_standard_tells_everything() -> None:
+def test_the_standard_template_shows_everything() -> None:
     text = Template("standard", think=True).render_first(SHOP, START)
     for part in (SHOP.role, SHOP.action_help, START.observation, "- search[<query>]", "<think>", "</action>"):
         assert part in text
@@ -53,7 +53,7 @@ def test_the_window_shows_start_past_and_present() -> None:
     assert places == sorted(places)
 
 
-def test_a_window_with_the_whole_past_does_not_tell_the_start_twice() -> None:
+def test_a_window_with_the_whole_past_does_not_show_the_start_twice() -> None:
     text = Template("standard").render_window(SHOP, START.observation, PAST[:1], 1, LATER)
     assert text.count(START.observation) == 1
     assert "taken 1 step so far" in text

@@ -198,7 +198,7 @@ def test_architectures_that_are_written_out(name: str, packed: bool, monkeypatch
 
 
 @pytest.mark.parametrize("forward", ["hf", "own"])
-def test_a_row_speaks_alike_in_any_company(forward: str) -> None:
+def test_a_row_generates_the_same_beside_any_others(forward: str) -> None:
     policy = make_policy(forward)
     decoding = Decoding(max_new_tokens=12)
     prompts = [random_ids(stream(1, index), policy, 5 + index) for index in range(6)]
@@ -214,7 +214,7 @@ def test_a_row_speaks_alike_in_any_company(forward: str) -> None:
 
 @settings(max_examples=10)
 @given(data=st.data())
-def test_copies_speak_as_one_until_they_part(data: st.DataObject) -> None:
+def test_copies_generate_the_same_until_they_differ(data: st.DataObject) -> None:
     """Near-greedy copies, among rows that are silent, over several turns: every log-prob is that of a full forward pass."""
     policy = make_policy(data.draw(st.sampled_from(["hf", "own"])))
     play = Play(
@@ -237,7 +237,7 @@ def test_copies_speak_as_one_until_they_part(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("forward", ["hf", "own"])
-def test_copies_say_what_each_would_say_alone(forward: str) -> None:
+def test_copies_generate_what_each_would_alone(forward: str) -> None:
     policy = make_policy(forward)
     prompts = [random_ids(stream(1, index), policy, 12) for index in range(2)]
     for temperature in (0.0, 0.3, 1.0):
@@ -433,7 +433,7 @@ def test_training_after_a_session_works() -> None:
 
 
 @pytest.mark.parametrize("size", list(SIZES))
-def test_every_tiny_size_speaks(size: str) -> None:
+def test_every_tiny_size_generates(size: str) -> None:
     model, tokenizer = make_tiny_model(WORDS, size)
     assert fits(model.config)
     policy = TorchPolicy(model, tokenizer)

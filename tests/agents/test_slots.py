@@ -42,7 +42,7 @@ def list_searches(player: Any) -> list[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize("who", ["random", "constrained, standard", "constrained, compact", "demonstrated with noise"])
-def test_nobody_searches_for_what_the_page_is_made_of(who: str) -> None:
+def test_no_player_searches_for_what_the_page_is_made_of(who: str) -> None:
     player: Any = make_agent("random")
     if who != "random":
         player = make_token_agent(Template("standard" if who.endswith("standard") else "compact", think=False))

@@ -72,7 +72,7 @@ def make_player(**more: Any) -> TokenAgent:
     return agent  # type: ignore[no-any-return]
 
 
-def test_the_converted_model_speaks(stored: StoredModel) -> None:
+def test_the_converted_model_generates(stored: StoredModel) -> None:
     assert stored.licence == "apache-2.0"
     agent = make_player()
     ids = agent.tokenizer.encode_chat("What is the capital of France? Answer in one sentence.")

@@ -107,7 +107,7 @@ def test_no_chosen_expert_is_worse_than_one_left_out(skill: dict[int, float], da
     assert not left or min(skill[client] for client in chosen) >= max(left)
 
 
-def test_ties_favour_nobody() -> None:
+def test_ties_favour_no_client() -> None:
     counts = Counter(
         client
         for question in range(3000)

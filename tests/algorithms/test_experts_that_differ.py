@@ -63,7 +63,7 @@ def test_an_oracle_without_examples_of_a_category_falls_back_on_all() -> None:
 
 
 @pytest.mark.parametrize(("examples", "least", "most"), [(3, 0.3, 0.8), (20, 0.9, 1.0)])
-def test_twenty_examples_of_a_skill_tell_who_has_it(examples: int, least: float, most: float) -> None:
+def test_twenty_examples_of_a_skill_show_who_has_it(examples: int, least: float, most: float) -> None:
     """An expert right in 0.95 at home, beside seven that are right in half of the cases: the share of right choices."""
     draws, hits = np.random.default_rng(0), 0
     for question in range(400):

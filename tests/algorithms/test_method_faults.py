@@ -100,9 +100,7 @@ def theta(commit: Commit) -> dict[str, np.ndarray]:
     [({"name": "fedagent", "local_steps": 1}, "train"), (WEIGHS, "train"), (SWAPS, "generate")],
     ids=lambda value: value if isinstance(value, str) else value["name"],
 )
-def test_a_round_that_nobody_brings_anything_to_changes_nothing(
-    tmp_path: Path, algorithm: dict[str, Any], operation: str
-) -> None:
+def test_a_round_without_replies_changes_nothing(tmp_path: Path, algorithm: dict[str, Any], operation: str) -> None:
     gone: dict[Place, Fault | str] = {(1, operation, client): "dead" for client in range(3)}
     commit = go(tmp_path / "none", algorithm, gone, quorum=0)
     start = go(tmp_path / "start", algorithm, rounds=0)
@@ -193,7 +191,7 @@ def test_a_task_that_does_not_exist_is_an_error_and_no_score(tmp_path: Path) -> 
     assert "guess/train/99999" in commit.record["failures"][0]["message"]
 
 
-def test_questions_that_nobody_scores_teach_nothing(tmp_path: Path) -> None:
+def test_questions_without_scores_teach_nothing(tmp_path: Path) -> None:
     gone: dict[Place, Fault | str] = {(1, "score", client): "dead" for client in range(3)}
     commit = go(tmp_path / "none", JUDGES, gone, quorum=0)
     start = go(tmp_path / "start", JUDGES, rounds=0)
@@ -244,7 +242,7 @@ def answered_other_tasks(answer: Message) -> Message:
     return Message(text={"groups": list(reversed(answer.text["groups"]))})
 
 
-def test_answers_to_other_tasks_are_refused_and_given_to_nobody(tmp_path: Path) -> None:
+def test_answers_to_other_tasks_are_refused_and_given_to_no_client(tmp_path: Path) -> None:
     commit = go(tmp_path, SWAPS, {(1, "generate", 2): answered_other_tasks})
     assert failures(commit) == [("generate", 2, "refused")]
     assert "names another task" in commit.record["failures"][0]["message"]
@@ -271,7 +269,7 @@ def with_segments(answer: Message, change: Fault) -> Message:
     ("fault", "said"),
     [(answered_foreign_tokens, "outside the vocabulary"), (answered_impossible_logprobs, "an invalid log-prob")],
 )
-def test_answers_that_nobody_could_learn_from_reach_nobody(tmp_path: Path, fault: Fault, said: str) -> None:
+def test_answers_that_no_client_could_learn_from_reach_no_client(tmp_path: Path, fault: Fault, said: str) -> None:
     commit = go(tmp_path, SWAPS, {(1, "generate", 0): fault})
     assert failures(commit) == [("generate", 0, "refused")] and said in commit.record["failures"][0]["message"]
     assert sorted(commit.record["clients"]) == ["1", "2"]
@@ -403,7 +401,7 @@ def test_a_client_that_hides_its_size_counts_nothing(tmp_path: Path, name: str) 
 
 
 @pytest.mark.parametrize("name", AVERAGES)
-def test_a_report_that_is_none_costs_nobody_the_round(tmp_path: Path, name: str) -> None:
+def test_a_malformed_report_costs_no_client_the_round(tmp_path: Path, name: str) -> None:
     operation = "finish" if name == "pubswap" else "train"
     commit = go(tmp_path, AVERAGES[name], {(1, operation, 2): answered_wrong_report})
     assert commit.record["failures"] == []

@@ -160,7 +160,7 @@ def test_the_sentence_says_what_the_hook_is_asked_for(tmp_path: Path, capsys: py
     assert "begin(self, task" in said and "TextEnv asks for" in said
 
 
-def test_code_of_this_package_alone_is_blamed_on_nobody() -> None:
+def test_code_of_this_package_alone_is_blamed_on_no_plugin() -> None:
     from fedagentgym.base.encoding import canonical_json
 
     with pytest.raises(Exception) as caught:

@@ -142,7 +142,7 @@ def test_an_encrypted_peer_is_read_by_the_same_clock(encrypted: str) -> None:
         answer.read(100)
 
 
-def test_a_certificate_that_nobody_trusts_is_refused(encrypted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_certificate_that_is_not_trusted_is_refused(encrypted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "_make_context", ssl.create_default_context)
     with pytest.raises(PeerError, match="certificate"), open_answer(encrypted, seconds=20.0):
         pass

@@ -80,7 +80,7 @@ def test_a_score_that_is_no_likelihood_gives_the_holder_away() -> None:
     assert set(found) == {"sees scores", "holders by truth of scores", "holders by form of scores"}
 
 
-def test_votes_without_noise_tell_members_and_are_all_that_is_seen() -> None:
+def test_votes_without_noise_reveal_members_and_are_all_that_is_seen() -> None:
     found = figures("dpsda-fl, epsilon 1e+06", replace(SMALL, candidates=64))
     assert found["sees scores"].value == 2 * 2 * 64 * 4 / 1e3
     assert found["members by votes"].value > 0.6

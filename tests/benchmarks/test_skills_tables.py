@@ -43,7 +43,7 @@ def test_every_row_plays_as_much_and_pairs_are_rows(experiment: Experiment) -> N
 
 
 @by_name
-def test_clients_hold_four_towns_two_of_them_misled(experiment: Experiment) -> None:
+def test_clients_hold_four_categories_two_of_them_misled(experiment: Experiment) -> None:
     config = load_config(list(experiment.table.rows.values())[1])
     split = Runtime(config.spec()).client_split
     assert len(split) == 8 and config.warm_start is not None and config.warm_start.misconceptions is not None
@@ -142,7 +142,7 @@ def test_a_suites_worlds_are_drawn_likewise(name: str, seed: int) -> None:
         assert scenario.worlds[seed] == make_world(seed, "tiny-skills:skills-32")[-1:]
 
 
-def test_own_rewards_are_of_each_clients_town_and_style() -> None:
+def test_own_rewards_are_of_each_clients_category_and_style() -> None:
     def town(bare: float, unit: float) -> dict[str, dict[str, float]]:
         paid = {**dict.fromkeys((*SHARED, "thought", "brevity"), 0.5), "style/bare": bare, "style/unit": unit}
         return {f"reward/{name}": {"mean": value} for name, value in paid.items()}

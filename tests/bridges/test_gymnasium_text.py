@@ -106,7 +106,7 @@ class WordlessEnv(SlipperyEnv):
     render_observation = GymnasiumTextEnv.render_observation
 
 
-def test_an_environment_that_does_not_speak_says_what_to_write() -> None:
+def test_an_environment_without_texts_is_refused_with_what_to_write() -> None:
     fedagentgym.register_env(WordlessEnv.id, WordlessEnv, replace=True)
     with pytest.raises(OptionError, match="write render_observation"):
         open_env(WordlessEnv.id).reset(seed=0)

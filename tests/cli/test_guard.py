@@ -25,7 +25,7 @@ def raise_unsayable() -> None:
     raise UnsayableError
 
 
-def test_what_nobody_expected_is_one_sentence_with_the_file_of_the_trace(
+def test_an_unexpected_error_is_one_sentence_with_the_file_of_the_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FEDAGENTGYM_CACHE", str(tmp_path))

@@ -396,7 +396,7 @@ def test_without_a_render_mode_nothing_is_kept_or_printed(capsys: pytest.Capture
     assert not env.unwrapped._steps and not capsys.readouterr().out  # type: ignore[attr-defined]
 
 
-def test_the_spec_tells_the_true_number_of_turns() -> None:
+def test_the_spec_states_the_true_number_of_turns() -> None:
     assert gymnasium.make("fedagentgym/Guess-v0").spec.max_episode_steps == GuessEnv.default_max_turns  # type: ignore[union-attr]
     env = gymnasium.make("fedagentgym/Guess-v0", max_turns=3)
     spec = env.spec

@@ -66,7 +66,7 @@ def test_parameters_are_those_of_the_architecture(shape: ModelShape) -> None:
             model = adapted.unload()
 
 
-def test_a_folder_tells_its_shape(tmp_path: Path) -> None:
+def test_a_folder_shows_its_shape(tmp_path: Path) -> None:
     for shape in set(KNOWN_SHAPES.values()):
         make_config(shape).save_pretrained(tmp_path)
         assert find_shape(str(tmp_path)) == shape
@@ -83,7 +83,7 @@ def test_a_folder_tells_its_shape(tmp_path: Path) -> None:
         ("{", "not valid JSON"),
     ],
 )
-def test_a_folder_that_tells_none_is_refused(content: str, said: str, tmp_path: Path) -> None:
+def test_a_folder_that_shows_none_is_refused(content: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(FedAgentGymError, match=said):
         find_shape(str(tmp_path))

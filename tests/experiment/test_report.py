@@ -53,7 +53,7 @@ def test_a_run_under_way_has_a_page_too(run_toy: Callable[..., Commit], tmp_path
         write_report(tmp_path / "empty")
 
 
-def test_the_page_tells_how_far_play_and_learning_differ(run_toy: Callable[..., Commit], tmp_path: Path) -> None:
+def test_the_page_shows_how_far_play_and_learning_differ(run_toy: Callable[..., Commit], tmp_path: Path) -> None:
     run_toy(tmp_path, rounds=2, plan={"evaluate": judged})
     records = list(read_metrics_log(tmp_path / "metrics.jsonl"))
     assert "on average over" not in write_report(tmp_path, records).read_text()

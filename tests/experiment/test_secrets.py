@@ -104,7 +104,7 @@ class Stop:
             raise KeyboardInterrupt
 
 
-def test_nobody_can_find_out_who_took_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_took_part_cannot_be_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not from the records, the report, or an exported model, which tell the seed; and killed runs draw the same again."""
     pytest.importorskip("dp_accounting")
     original, asked = Averaging.run_round, []
@@ -148,7 +148,7 @@ def test_nobody_can_find_out_who_took_part(tmp_path: Path, monkeypatch: pytest.M
         resume(first, ["federation.rounds=4"])
 
 
-def test_a_run_that_can_be_repeated_tells_no_epsilon(tmp_path: Path) -> None:
+def test_a_run_that_can_be_repeated_reports_no_epsilon(tmp_path: Path) -> None:
     changes = ["algorithm.privacy.secret=false", "federation.rounds=1"]
     one, two = (train(PRIVATE, [*changes, f"output.folder={tmp_path / name}"], force=True) for name in ("one", "two"))
     assert one.digest == two.digest and not (tmp_path / "one" / SECRET).exists()

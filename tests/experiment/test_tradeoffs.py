@@ -31,7 +31,7 @@ def test_weights_are_drawn_per_client_and_on_average() -> None:
     assert "accuracy of client 7, round 2: 0.8" in dots.labels
 
 
-def test_the_way_is_that_of_evaluations_where_they_tell_both() -> None:
+def test_the_way_is_that_of_evaluations_where_they_have_both() -> None:
     judged = {"reward/accuracy": 0.5, "reward/tags": 0.9}
     records = [record(0, {}, judged), record(1, {"0": client(0.1, 0.2, 0.4)}, {**judged, "reward/accuracy": 0.6})]
     (chart, note) = make_objective_charts(records)[1]

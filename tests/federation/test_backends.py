@@ -102,7 +102,7 @@ def test_a_late_answer_is_thrown_away(toy: ModuleType, open_toy: Any) -> None:
     assert set(clients.heads) == {1}
 
 
-def test_a_hanging_client_costs_its_worker_and_nobody_else(toy: ModuleType, open_toy: Any) -> None:
+def test_a_hanging_client_costs_its_worker_and_no_other_client(toy: ModuleType, open_toy: Any) -> None:
     clients = clients_of(toy, open_toy(2, faults={"1": {"2": "hang"}}), deadline=3.0)
     answers = clients.call("drift", {k: drift() for k in range(6)})
     assert clients.failed[2].reason == "timeout"

@@ -79,7 +79,7 @@ def test_the_configuration_that_is_shown_of_a_run_is_the_one_that_was_played(
     assert main(["bench", "config", "agents-tiny-v1", "expert", "shop-seed0"]) == 2
 
 
-def test_models_that_nobody_has_played_cost_what_the_plan_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_that_were_not_played_cost_what_the_plan_says(capsys: pytest.CaptureFixture[str]) -> None:
     (found,) = read_suites([PLACE / "results" / "agents-tiny-v1"])
     _, rows = list_overview([(found, {})])
     ready = {model: (commands, spent) for _, model, reached, commands, spent in rows if reached == "not run"}

@@ -269,7 +269,7 @@ def test_curves_of_a_run_are_those_of_its_record(tmp_path: Path) -> None:
     assert load_played(tmp_path / "method" / "uniform-seed0" / "evaluation" / "0000.jsonl").curves == {}
 
 
-def test_the_page_tells_how_to_make_it_again(tmp_path: Path) -> None:
+def test_the_page_shows_how_to_make_it_again(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a run")
     file = run / "evaluation" / "0000.jsonl"
     found = compare([load_played(file), load_played(run / "evaluation" / f"{ROUNDS:04d}.jsonl")])

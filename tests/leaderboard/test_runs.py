@@ -403,7 +403,7 @@ def test_several_seeds_are_runs_of_their_own(tmp_path: Path) -> None:
 # ---- commands ---------------------------------------------------------------------------------------------------------
 
 
-def test_commands_tell_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_list_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "list", "--json"]) == 0
     names = [one["name"] for one in json.loads(capsys.readouterr().out)]
     assert len(names) == len(set(names)) and "smoke" in names
@@ -423,7 +423,7 @@ def test_commands_tell_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "fedagentgym bench run smoke" in capsys.readouterr().err
 
 
-def test_a_plan_of_the_agents_track_tells_tokens_and_price(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_plan_of_the_agents_track_states_tokens_and_price(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """The turns are those of the expert, and the price is that of the tokens which the plan names."""
     file = tmp_path / "suite.yaml"
     file.write_text(to_yaml(AGENTS_SUITE))

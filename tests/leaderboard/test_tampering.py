@@ -479,7 +479,7 @@ def test_descriptions_that_come_with_a_result_are_not_shown(honest_method: Path,
     assert found.suite == load_suite("smoke") and "Ours wins" in (folder / SUITE).read_text()
 
 
-def test_a_suite_that_nobody_knows_is_refused(honest_agent: Path) -> None:
+def test_an_unknown_suite_is_refused(honest_agent: Path) -> None:
     with pytest.raises(RefutedError) as refused:
         verify(honest_agent)
     assert refused.value.claim == "suite" and json.loads(Archive(honest_agent).read(ENTRY))["name"] == "expert"

@@ -197,7 +197,7 @@ def test_a_broken_format_costs_the_broken_turn_alone_where_that_is_asked_for() -
     assert local.update([marked, constant]).metrics["groups/constant"] == 1
 
 
-def test_a_step_tells_each_reward_that_it_learns_from(env: GuessEnv) -> None:
+def test_a_step_reports_each_reward_that_it_learns_from(env: GuessEnv) -> None:
     local = LocalTraining(make_agent(), env, LearningSettings(**SMALL))
     groups = local.collect_groups(3, tasks=SMALL_TASKS[:2])
     report = local.update(groups, weights={"accuracy/guess": 0.5, "length": 0.5})

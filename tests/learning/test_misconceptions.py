@@ -156,7 +156,7 @@ def test_a_recipe_with_misconceptions_is_another_one() -> None:
     assert WarmStartSettings.load(told) == with_some and digest(told) != digest(plain)
 
 
-def test_a_warm_start_with_misconceptions_is_another_agent_and_tells_what_it_believes(tmp_path: Path) -> None:
+def test_a_warm_start_with_misconceptions_is_another_agent_and_records_them(tmp_path: Path) -> None:
     given: dict[str, Any] = {"steps": 3, "episodes": 60, "batch_size": 4, "noise": 0.0, "context_length": 128}
     judged = EvaluationSettings(tasks=16)
 
@@ -177,7 +177,7 @@ def test_a_warm_start_with_misconceptions_is_another_agent_and_tells_what_it_bel
     assert not make("misled", misconceptions={"seed": 1}).reused
 
 
-def test_the_commands_tell_beliefs(
+def test_the_commands_report_beliefs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = ["steps=2", "episodes=40", "batch_size=4", "context_length=128", "misconceptions={share: 0.25}"]

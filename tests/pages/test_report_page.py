@@ -46,7 +46,7 @@ def test_the_page_is_quiet_and_fits(browser: Browser, page: Path, width: int, da
     assert small == [], "text that is too small to read"
 
 
-def test_the_first_sentence_tells_the_result(browser: Browser, page: Path) -> None:
+def test_the_first_sentence_states_the_result(browser: Browser, page: Path) -> None:
     browser.open(page)
     (told,) = read_texts(browser, ".result")
     assert told.startswith("50 % → 75 % on unseen tasks, +25 points ["), told

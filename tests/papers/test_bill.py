@@ -55,7 +55,7 @@ def meter(monkeypatch: pytest.MonkeyPatch) -> Meter:
 @pytest.mark.parametrize(
     "name", [one if one == IN_EVERY_RUN else pytest.param(one, marks=pytest.mark.slow) for one in ROWS]
 )
-def test_a_plan_tells_the_episodes_and_tokens_of_a_run(name: str, workshop: Workshop, meter: Meter) -> None:
+def test_a_plan_states_the_episodes_and_tokens_of_a_run(name: str, workshop: Workshop, meter: Meter) -> None:
     plain = workshop.shrink((name,))
     plain["output"]["folder"] += f"-bill-{ROWS.index(name)}"
     plan = plan_run(load_config(plain))

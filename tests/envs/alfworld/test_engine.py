@@ -148,7 +148,7 @@ def test_slicing_needs_a_knife_in_hand_and_the_thing_at_hand() -> None:
     assert step(game, away.state, "slice apple 2 with knife 1").feedback == "Nothing happens."
 
 
-def test_a_container_in_hand_tells_what_is_in_it() -> None:
+def test_a_container_in_hand_shows_what_is_in_it() -> None:
     outcome = play(flat(), "go to countertop 1", "take bowl 1 from countertop 1", "examine bowl 1")
     assert outcome.feedback == "This is a normal bowl 1. In it, you see a fork 1."
 

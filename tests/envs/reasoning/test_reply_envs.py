@@ -218,7 +218,7 @@ def test_who_does_not_know_the_gold_is_not_graded(cls: type[ReplyEnv]) -> None:
     pickle.loads(pickle.dumps(episode))
 
 
-def test_every_world_tells_the_version_of_its_verifier() -> None:
+def test_every_world_names_the_version_of_its_verifier() -> None:
     versions = [open_env(cls, size="tiny").get_verifier_version() for cls in REPLY_ENVS]
     assert [version.partition("/")[0] for version in versions] == ["exact", "qa", "code"]
 

@@ -94,7 +94,7 @@ def test_procedures_differ_in_nothing_but_their_results(procedures: int) -> None
 
 
 @pytest.mark.parametrize("options", WORLDS, ids=str)
-def test_every_surface_stands_in_every_town_and_in_one_split(options: dict[str, Any]) -> None:
+def test_every_surface_stands_in_every_category_and_in_one_split(options: dict[str, Any]) -> None:
     seen: dict[str, set[Any]] = {}
     for split in SPLITS:
         towns: dict[Any, list[str]] = {}
@@ -107,14 +107,14 @@ def test_every_surface_stands_in_every_town_and_in_one_split(options: dict[str, 
 
 
 @pytest.mark.parametrize("options", WORLDS, ids=str)
-def test_procedures_have_equally_many_towns_and_depend_on_the_seed(options: dict[str, Any]) -> None:
+def test_procedures_have_equally_many_categories_and_depend_on_the_seed(options: dict[str, Any]) -> None:
     own = {town: known.own for town, known in open_env(SKILLS, **options).list_procedures().items()}
     assert len(set(Counter(own.values()).values())) == 1 and len(own) == options.get("skills", 8)
     other = {town: known.own for town, known in open_env(SKILLS, seed=1, **options).list_procedures().items()}
     assert own != other
 
 
-def test_words_do_not_tell_right_from_wrong_without_the_town_and_do_with_it() -> None:
+def test_words_do_not_separate_right_from_wrong_without_the_category_and_do_with_it() -> None:
     """A linear probe on the words of question and reply, trained and tested on different surfaces."""
     env = open_env(SKILLS, split="train", skills=8)
     known = env.list_procedures()
@@ -157,7 +157,7 @@ def test_words_do_not_tell_right_from_wrong_without_the_town_and_do_with_it() ->
     assert measure(with_town=True) > 0.99
 
 
-def test_the_same_surface_is_answered_differently_in_different_towns() -> None:
+def test_the_same_surface_is_answered_differently_in_different_categories() -> None:
     env = open_env(SKILLS, skills=4)
     tasks = list(env.pool)[:4]
     asked = {env.reset_many([task], [0])[0].view.observation.replace(task.category, "TOWN") for task in tasks}
@@ -336,7 +336,7 @@ def test_replies_without_tags(replies: str, right: str, broken: str) -> None:
     assert not env.follows(task, [other.act(start)], procedure)
 
 
-def test_clients_of_one_town_each() -> None:
+def test_clients_of_one_category_each() -> None:
     split = fedagentgym.federate(SKILLS, partition="by_source", clients=8, roles={"auxiliary": 80, "server": 160})
     for number, town in enumerate(sorted(TOWNS[:8])):
         assert set(split.client(number).open_env().pool.categories) == {town}

@@ -325,7 +325,7 @@ def test_the_option_sandbox_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         CodeVerifier(left_out=["limits"])
 
 
-def test_a_graded_step_tells_which_protections_were_up() -> None:
+def test_a_graded_step_names_the_protections_in_force() -> None:
     env = gym.make("fedagentgym/Code-v0", size="tiny")
     _, info = env.reset(seed=0)
     assert info["protections"] == ""

@@ -492,7 +492,7 @@ def test_the_library_as_it_is_can_be_chosen() -> None:
     assert not grade_math(r"<answer> x^2+y^2=7 </answer>", "7").correct
 
 
-def test_a_mixture_hands_the_verifier_on_and_tells_all_versions() -> None:
+def test_a_mixture_hands_the_verifier_on_and_names_all_versions() -> None:
     mixed = open_env(MixtureEnv, kinds=("math", "qa"), size="tiny", verifier="math-verify")
     assert mixed.get_verifier_version().split()[0].startswith("math-verify-")
     assert mixed.get_verifier_version().split()[1].startswith("qa/")

@@ -60,7 +60,7 @@ def test_a_choice_is_a_letter_or_the_text_of_one_option(answer: str, letter: str
     assert grade_choice(f"<answer>{answer}</answer>", "B", OPTIONS).correct == (letter == "B")
 
 
-def test_the_best_of_several_golds_counts_and_the_verdict_tells_how() -> None:
+def test_the_best_of_several_golds_counts_and_the_verdict_states_how() -> None:
     assert verify_qa("Paris", ["London", "Paris", ""]) == Verdict(True, 1.0, "Paris", "exact")
     partial = verify_qa("the old Paris", iter(["London", "old town", "new Paris"]))  # codespell:ignore town
     assert partial == Verdict(False, pytest.approx(0.5), "the old Paris", "overlap")
@@ -73,7 +73,7 @@ def test_an_answer_of_four_thousand_characters_is_compared_and_a_longer_one_is_n
     assert verify_qa("x" * 4_001, "x" * 4_001) == Verdict(False, 0.0, "x" * 200, "too long")
 
 
-def test_a_choice_tells_what_was_chosen() -> None:
+def test_a_choice_names_what_was_chosen() -> None:
     assert grade_choice("<answer>B</answer>", "B", OPTIONS) == Verdict(True, 1.0, "B", "chose B")
     assert grade_choice("<answer>A</answer>", "B", OPTIONS) == Verdict(False, 0.0, "A", "chose A")
     assert grade_choice("<answer>D</answer>", "D", OPTIONS) == Verdict(False, 0.0, "D", "no option")

@@ -172,7 +172,7 @@ def test_refusals_are_clear(place: Place) -> None:
         assert words in err, (name, err)
 
 
-def test_doctor_tells_the_truth(place: Place) -> None:
+def test_doctor_reports_what_holds(place: Place) -> None:
     told = place.set_up.ask(do="doctor")
     assert {one["name"]: one["up"] for one in told["protections"]} == place.up
     assert all(one["reason"] and one["purpose"] for one in told["protections"])
