@@ -74,6 +74,8 @@ def test_library_code_is_free_of(pattern: str, root: Path) -> None:
 
 
 def test_the_links_at_the_root_are_not_modules_of_their_own(root: Path) -> None:
+    if not (root / ".git").exists():
+        pytest.skip("a source distribution has no links")
     for name in ("envs", "partitions", "agents"):
         assert (root / name).is_symlink() and (root / name).resolve() == root / "fedagentgym" / name
         refused = subprocess.run(

@@ -1,8 +1,8 @@
 """Goals, their demands, and the shortest plan for a goal when all places are known.
 
 A goal is of one of six task types, in the words of the real game files. It refers to types only, never to instances. It
-is kept as the S-expression of the PDDL problem, so that a goal read from a file, whatever its form, and one that was
-made here go the same way.
+is kept as the S-expression of the PDDL problem, so that goals that were read from a file and goals that were
+made here are handled alike.
 
 The shortest plan is exact for the six task types: it tries every target, every appliance and every destination that
 could make a difference, and counts commands. It measures how difficult a game is, bounds what the generator may
