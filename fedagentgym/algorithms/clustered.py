@@ -83,7 +83,7 @@ class Clustered(Averaging[ClusteredSettings]):
         return self.report(after, replies, this_round)
 
     def accept(self, client: int, message: Message, state: ServerState) -> AcceptedReply | Failure:
-        """The distance of a reply is that from the model of the client's cluster."""
+        """The distance of a reply is measured from the model of the client's cluster."""
         own = self.client_parameters(state, client, Message())
         return super().accept(client, message, replace(state, parameters=own))
 

@@ -1,4 +1,4 @@
-"""Reads real game files into `Game` values.
+"""Read real game files into `Game` values.
 
 `read_game` takes a `game.tw-pddl` file; `read_problem` takes the text of its PDDL problem. The reader knows the
 predicates and types of ALFWorld's domain and refuses what does not belong to it, with the line where it stands. What a

@@ -312,7 +312,7 @@ def read_value(text: str) -> Value | None:
 
 
 def read_items(text: str) -> Mapping[str, Exact] | None:
-    """The numbers between commas, by their names or else by their places; None if a part is no number, or only some have names."""
+    """The numbers between commas, by name or else by place; None if a part is no number, or only some have names."""
     text = re.sub(r" ?; ?|,? and ", ", ", text)
     parts = text.split(", ") if ", " in text else text.split(",")
     items = {}
