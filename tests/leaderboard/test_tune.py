@@ -26,7 +26,15 @@ from fedagentgym.leaderboard.grid import Choice, Trial, choose_trial
 from fedagentgym.leaderboard.page.build import build_site
 from fedagentgym.leaderboard.play import open_entry
 from fedagentgym.leaderboard.results import Result, pack
-from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, load_untuned, make_config, make_tuning
+from fedagentgym.leaderboard.suite import (
+    Suite,
+    list_suites,
+    load_suite,
+    load_untuned,
+    make_config,
+    make_tuning,
+    open_scenario,
+)
 from fedagentgym.leaderboard.verify import verify
 from fedagentgym.runs.claims import RefutedError
 from fedagentgym.runs.folder import RunFolder, format_document
@@ -168,6 +176,29 @@ def test_the_grids_of_the_package_can_be_played(name: str) -> None:
     fewest = len(suite.tuning.learning_rate) * len(suite.tuning.step_size)
     assert set(counts) == set(trained) and min(counts.values()) >= fewest
     assert len({one.entry.name for one in settings}) == len(settings)
+
+
+def list_newest() -> list[str]:
+    """The newest versions of the suites that compare methods and do not copy a paper's protocol."""
+    newest = {name.rpartition("-v")[0]: name for name in sorted(list_suites()) if "-v" in name}
+    return [name for place, name in newest.items() if not place.startswith(("agents", "paper"))]
+
+
+@pytest.mark.parametrize("name", list_newest())
+def test_every_own_suite_of_methods_names_one_grid(name: str) -> None:
+    suite = load_untuned(name)
+    assert suite.track == "methods" and suite.tuning is not None
+
+
+@pytest.mark.parametrize("name", [name for name in list_newest() if len(load_untuned(name).scenarios) > 1])
+def test_clients_have_as_many_tasks_in_every_scenario(name: str) -> None:
+    suite = load_untuned(name)
+    tasks: list[int] = []
+    for scenario in suite.scenarios:
+        opened = open_scenario(suite, scenario)
+        assert opened.client_split is not None
+        tasks.append(sum(len(client.tasks) for client in opened.client_split.clients))
+    assert min(tasks) >= 0.97 * max(tasks)
 
 
 @pytest.mark.parametrize(
