@@ -233,6 +233,7 @@ FEDGRPO = Experiment(
     ),
     "FedGRPO",
     episodes=2 * EPISODES,
+    suite="skills-fedgrpo-v1",
     diagnostics={"mean score that experts gave": make_metric_column("scores/mean")},
 )
 FEDMOA = Experiment(
@@ -260,6 +261,7 @@ FEDMOA = Experiment(
         },
     ),
     "FedMOA",
+    suite="skills-fedmoa-v1",
     metric="mean of accuracy, layout and each client's own style on held-out tasks of its town, after the last round",
     diagnostics={
         **{f"weight of {name} at the end": make_weight_column(name) for name in SHARED},
@@ -304,6 +306,7 @@ METHODS = Experiment(
         ],
     ),
     "Four methods",
+    suite="skills-methods-v1",
 )
 EXPERIMENTS = (FEDAGENT, FEDGRPO, PUBSWAP, FEDMOA, METHODS)
 

@@ -431,7 +431,7 @@ def _choose_entries(
     type=PATH,
     metavar="FOLDER",
     default=Path("results"),
-    help="Folder of the trials, an archive a setting; those that are there are not played again.",
+    help="Folder of the trials, in the end an archive a row; those that are there are not played again.",
 )
 @option("--chosen", "to", type=PATH, metavar="FILE", help="File of the choice; by default beside your suite's file.")
 @WORKERS

@@ -38,6 +38,7 @@ class Metric:
     better: Literal["higher", "lower"] | None = "higher"
 
 
+OWN_REWARDS = "own_rewards"
 _ALL = (
     Metric("success", "success", "share of episodes that are solved"),
     Metric("score", "score", "mean score of an episode, with partial credit", "score"),
@@ -53,6 +54,15 @@ _ALL = (
     ),
     Metric("own_mixture", "own mixtures", "success of each client's policy on its own mixture, mean over clients"),
     Metric("own_mixture_worst", "own mixture, worst client", "success of the worst client's policy on its own mixture"),
+    Metric(
+        OWN_REWARDS, "own rewards", "what each client's objectives pay on its own mixture, mean over clients", "score"
+    ),
+    Metric(
+        f"{OWN_REWARDS}_worst",
+        "own rewards, worst objectives",
+        "the same, over the clients whose objectives pay least",
+        "score",
+    ),
     Metric(
         "own_gap",
         "own tasks against all",

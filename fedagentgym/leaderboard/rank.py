@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedagentgym.algorithms.reports import PERCENTILE
+from fedagentgym.base.errors import DataError
 from fedagentgym.base.statistics import (
     LEVEL,
     MIN_REPLICATES,
@@ -36,7 +37,7 @@ from fedagentgym.base.statistics import (
     mean,
     pool_spread,
 )
-from fedagentgym.leaderboard.metrics import Interval, Measures, find_metric
+from fedagentgym.leaderboard.metrics import OWN_REWARDS, Interval, Measures, find_metric
 from fedagentgym.leaderboard.suite import WHOLE, Expectation, Gain, Suite
 from fedagentgym.learning.evaluation import estimate_measures, is_share, tabulate_measures
 from fedagentgym.learning.settings import OWN_WORLD
@@ -104,7 +105,7 @@ def measure_entry(
             if (record := records.get((scenario, seed))) is not None:
                 with_episodes = suite.track == "agents" or suite.pass_powers
                 groups = read_groups((scenario, seed)) if with_episodes else ()
-                runs.setdefault(scenario, {})[seed] = measure_run(suite, record, groups)
+                runs.setdefault(scenario, {})[seed] = measure_run(suite, scenario, record, groups)
     trained = suite.track == "methods"
     rows = {name: list(each.values()) for name, each in runs.items()}
     by_scenario = {name: _estimate([each], trained) for name, each in rows.items()}
@@ -119,7 +120,7 @@ def measure_entry(
     return Numbers(played if len(rows) == len(suite.scenarios) else {}, played, by_scenario, runs, trained)
 
 
-def measure_run(suite: Suite, record: RunRecord, groups: Sequence[Group] = ()) -> RunNumbers:
+def measure_run(suite: Suite, scenario: str, record: RunRecord, groups: Sequence[Group] = ()) -> RunNumbers:
     """The measures of a run, from its record; those of single tasks, and pass^k, from its episodes."""
     assert record.ranked is not None
     found = {name: one["mean"] for name, one in record.ranked.overall.items()}
@@ -141,6 +142,8 @@ def measure_run(suite: Suite, record: RunRecord, groups: Sequence[Group] = ()) -
         found["own_world_p10"] = worlds[f"p{PERCENTILE}"]
         if "mixture" in worlds:
             found |= {"own_mixture": worlds["mixture"], "own_mixture_worst": worlds["mixture_worst"]}
+    if objectives := suite.scenarios[scenario].objectives:
+        found |= _measure_own_rewards(record, objectives)
     if record.curve:
         found |= _measure_curve(suite, record.curve)
         found |= {
@@ -154,6 +157,31 @@ def measure_run(suite: Suite, record: RunRecord, groups: Sequence[Group] = ()) -
     if record.privacy is not None:
         found["epsilon"] = record.privacy.epsilon
     return RunNumbers(found, names, values)
+
+
+def _measure_own_rewards(record: RunRecord, objectives: Sequence[Sequence[str]]) -> dict[str, float]:
+    """What the ranked policy earns of the components that each client asks for, which count alike, on the client's own mixture of
+    the ranked tasks: over all clients, and over those with the objectives that pay least."""
+    assert record.ranked is not None
+    categories = record.ranked.categories
+    by_objectives: list[list[float]] = [[] for _ in objectives]
+    for client in record.clients:
+        asked = client.client % len(objectives)
+        shares = {name: share for name, share in client.mixture.items() if name in categories}
+        if absent := [
+            name for name in objectives[asked] if any(f"reward/{name}" not in categories[one] for one in shares)
+        ]:
+            raise DataError(f"objectives: {absent[0]!r} is no component of the rewards of these tasks")
+        if shares:
+            paid = [
+                sum(share * categories[one][f"reward/{name}"]["mean"] for one, share in shares.items())
+                for name in objectives[asked]
+            ]
+            by_objectives[asked].append(mean(paid) / sum(shares.values()))
+    means = [mean(values) for values in by_objectives if values]
+    if not means:
+        return {}
+    return {OWN_REWARDS: mean([one for values in by_objectives for one in values]), f"{OWN_REWARDS}_worst": min(means)}
 
 
 def has_collapsed(curve: Sequence[CurvePoint]) -> bool | None:

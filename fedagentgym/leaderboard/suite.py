@@ -52,6 +52,7 @@ from fedagentgym.base.rounding import count_things, format_fixed
 from fedagentgym.base.settings import Settings, assign
 from fedagentgym.base.statistics import MIN_REPLICATES, find_decidable
 from fedagentgym.leaderboard.grid import TUNED, Choice, Chosen, Tuning
+from fedagentgym.leaderboard.metrics import OWN_REWARDS
 from fedagentgym.learning.settings import OWN_WORLD, TEST_SPLITS, EvaluationSettings, RankingSettings
 from fedagentgym.runs.claims import describe_tasks
 from fedagentgym.runs.folder import read_document
@@ -127,6 +128,11 @@ class Scenario(Settings):
     )
     worlds: dict[int, tuple[str, ...]] = Field(
         default_factory=dict, description="methods: further changes in each world, by its number; all worlds or none"
+    )
+    objectives: tuple[tuple[Text, ...], ...] = Field(
+        default=(),
+        exclude_if=not_,
+        description="methods: components of rewards that clients ask for, in turn, which `own_rewards` measures",
     )
     axis: str | None = Field(default=None, description="scenarios of one axis differ in heterogeneity alone")
     level: float | None = Field(default=None, description="place on the axis; 0 is the uniform division")
@@ -303,8 +309,10 @@ class Suite(Settings):
         if self.track == "methods":
             return self
         for name, scenario in self.scenarios.items():
-            if scenario.env is None or scenario.changes or scenario.worlds:
-                raise ValueError(f"scenario {name!r}: on the agents track a scenario has an env and no changes")
+            if scenario.env is None or scenario.changes or scenario.worlds or scenario.objectives:
+                raise ValueError(
+                    f"scenario {name!r}: on the agents track a scenario has an env, no changes, no objectives"
+                )
         if self.config is not None or self.changes or self.world:
             raise ValueError("on the agents track there is no configuration to be changed")
         if self.in_own_worlds:
@@ -346,6 +354,8 @@ class Suite(Settings):
             raise ValueError(f"replicate {wrong[0]} belongs to no seed with a world of its own")
         if self.world and any(one.pool or one.task_ids or one.client_split for one in self.scenarios.values()):
             raise ValueError("every seed has a world of its own: digests of tasks belong to replicates")
+        if self.rank_by.startswith(OWN_REWARDS) and not all(one.objectives for one in self.scenarios.values()):
+            raise ValueError(f"rank_by: {self.rank_by} needs `objectives` in every scenario")
         if bad := [name for name, one in self.baselines.items() if one.agent is not None]:
             raise ValueError(
                 f"baseline {bad[0]!r}: on the methods track the agent is the suite's, a baseline is a method"

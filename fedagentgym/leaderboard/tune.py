@@ -1,6 +1,7 @@
 """`bench tune`: every row of a suite is tried under the same grid, in worlds that are not reported, and the best setting is kept.
 
-    STORE/SUITE-tuning/ROW.SETTING.zip     the trials: a result of every setting, with its episodes (`results`)
+    STORE/SUITE-tuning/ROW.SETTING.zip     a trial: the result of a setting, with its episodes (`results`);
+    STORE/SUITE-tuning/ROW.zip             all trials of a row, when all are finished, as documents of one archive
     SUITE.tuned.json                       what was chosen of them (`grid`)
 
 A setting is an entry of the suite of trials (`suite.make_tuning`): it is played, resumed, stored and verified as every entry is.
@@ -10,6 +11,7 @@ The choice is computed from verified archives alone, so an interruption of the s
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +26,7 @@ from fedagentgym.leaderboard.play import open_entry, play
 from fedagentgym.leaderboard.results import Result
 from fedagentgym.leaderboard.suite import Suite, check_budget, compute_definition, make_config, make_tuning
 from fedagentgym.leaderboard.verify import verify
+from fedagentgym.runs.archive import Archive, write_archive
 
 
 class Setting(NamedTuple):
@@ -92,30 +95,49 @@ def tune(suite: Suite, out: Path, store: Path, workers: int = 0, rows: Sequence[
     known = list(dict.fromkeys(one.row for one in settings))
     if unknown := [row for row in rows if row not in known]:
         raise unknown_name_error(f"row of {suite.name} that is tuned", unknown[0], known)
-    trials = make_tuning(suite)
-    play([open_entry(trials, one.entry, out) for one in settings if one.row in (rows or known)], workers, store)
-    archives = [store / trials.name / f"{one.entry.name}.zip" for one in settings]
-    if not all(archive.is_file() for archive in archives):
+    trials, tried = make_tuning(suite), {row: [one for one in settings if one.row == row] for row in known}
+    wholes = {row: store / trials.name / f"{row}.zip" for row in known}
+    missing = [row for row in known if row in (rows or known) and not wholes[row].is_file()]
+    play([open_entry(trials, one.entry, out) for row in missing for one in tried[row]], workers, store)
+    for row in rows or known:
+        _join_trials(wholes[row], [wholes[row].with_name(f"{one.entry.name}.zip") for one in tried[row]])
+    if not all(whole.is_file() for whole in wholes.values()):
         return None
-    found: dict[str, list[Trial]] = {}
-    with show_progress(f"verifying {trials.name}", total=len(settings)) as bar:
-        for one, archive in zip(settings, archives, strict=True):
+    found: dict[str, list[Trial]] = {row: [] for row in known}
+    with (
+        show_progress(f"verifying {trials.name}", total=len(settings)) as bar,
+        tempfile.TemporaryDirectory(prefix="fedagentgym-trials-") as folder,
+    ):
+        for one in settings:
+            archive = Path(folder) / f"{one.entry.name}.zip"
+            archive.write_bytes(Archive(wholes[one.row]).read(archive.name))
             verified, result = verify(archive, suite=suite), Result(archive)
             if result.entry.identity != one.entry.publish().identity:
                 raise OptionError(
-                    f"{format_path(archive)} is another setting than {one.entry.title}: move it, or name another --store"
+                    f"{format_path(wholes[one.row])}, {archive.name} is another setting than {one.entry.title}: move it, or"
+                    " name another --store"
                 )
             reached = result.numbers.overall[suite.rank_by]
             ends = {"low": reached.low, "high": reached.high}
             runs = tuple(result.numbers.list_runs(suite.rank_by))
             trial = Trial(changes=one.changes, mean=reached.mean, **ends, runs=runs, result=verified.result)
-            found.setdefault(one.row, []).append(trial)
+            found[one.row].append(trial)
+            archive.unlink()
             bar.advance(entry=one.entry.name)
     rows_tried = {
-        row: Tried(trials=tuple(tried), chosen=choose_trial(tried, suite.rank_by)) for row, tried in found.items()
+        row: Tried(trials=tuple(all_tried), chosen=choose_trial(all_tried, suite.rank_by))
+        for row, all_tried in found.items()
     }
     definition = compute_definition(suite)
     return Choice(suite=suite.name, definition=definition, measure=suite.rank_by, rows=rows_tried)
+
+
+def _join_trials(whole: Path, archives: Sequence[Path]) -> None:
+    """Write the finished trials of a row as the documents of one archive, unless it is there, and remove their own."""
+    if not whole.is_file():
+        write_archive(whole, {archive.name: archive.read_bytes() for archive in archives}, [])
+    for archive in archives:
+        archive.unlink(missing_ok=True)
 
 
 def list_edges(suite: Suite, choice: Choice) -> dict[str, list[str]]:

@@ -509,7 +509,7 @@ def _measure(held: Held, key: RunKey, groups: tuple[Group, ...], on_val: bool) -
     clients = () if split is None else describe_clients(split, success)
     at_clients = {} if record.ranked is None else record.ranked.at_clients
     update = {"ranked": ranked.model_copy(update={"at_clients": at_clients}), "clients": clients}
-    means = measure_run(held.suite, record.model_copy(update=update), groups).means
+    means = measure_run(held.suite, key[0], record.model_copy(update=update), groups).means
     found = {name: means[name] for name in dict.fromkeys((held.suite.rank_by, "success", "score"))}
     return found | {f"success in {name}": value for name, value in success.items()}
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fedagentgym.base.errors import OptionError
+from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.leaderboard.entries import list_baselines
+from fedagentgym.leaderboard.rank import measure_run
 from fedagentgym.leaderboard.results import Result
 from fedagentgym.leaderboard.suite import Suite, open_scenario
 from fedagentgym.leaderboard.verify import verify
@@ -148,3 +149,54 @@ def test_changed_worlds_are_refuted(packed: Path, suite: Suite, tmp_path: Path) 
 def test_a_suite_of_worlds_ranks_the_last_round() -> None:
     with pytest.raises(OptionError, match="kept of the last round: set ranked_round"):
         Suite.load({**PLAIN, "ranked_round": "best"})
+
+
+WISHES = [["accuracy/skills", "format"], ["brevity"]]
+
+
+def test_what_clients_ask_for_is_measured_on_their_own_mixtures(tmp_path: Path) -> None:
+    """Against a plain loop over the ranked episodes; the numbers of an entry that others write are computed again."""
+    config = {**PLAIN["config"], "partition": {"sampler": "by_source", "clients": 4, "tasks_per_client": 4}}
+    config["env"] = {**config["env"], "options": {**config["env"]["options"], "manners": "several"}}
+    suite = Suite.load(
+        {
+            **PLAIN,
+            "name": "wishes-v1",
+            "config": config,
+            "scenarios": {"two": {"objectives": WISHES}},
+            "ranking": {"split": "test", "tasks": 12, "temperature": 1.0},
+            "rank_by": "own_rewards",
+            "baselines": {"fedagent": {"title": "FedAgent"}},
+        }
+    )
+    (entry,) = list_baselines(suite, [])
+    packed = tmp_path / "fedagent.zip"
+    play_and_pack(suite, entry, tmp_path, packed)
+    result = Result(packed)
+    paid: dict[str, list[dict[str, float]]] = {}
+    for (episode,) in result.read_groups(("two", 0)):
+        totals: dict[str, float] = {}
+        for turn in episode.turns:
+            for name, value in turn.rewards.items():
+                totals[name] = totals.get(name, 0.0) + value
+        paid.setdefault(episode.category, []).append(totals)
+    clients = result.records["two", 0].clients
+    own = []
+    for client in clients:
+        (category,) = client.mixture
+        wishes = WISHES[client.client % 2]
+        own.append(
+            sum(sum(one.get(name, 0.0) for one in paid[category]) / len(paid[category]) for name in wishes)
+            / len(wishes)
+        )
+    numbers = result.numbers.runs["two"][0].means
+    assert len(own) == 4 and numbers["own_rewards"] == pytest.approx(sum(own) / 4)
+    assert numbers["own_rewards_worst"] == pytest.approx(min((own[0] + own[2]) / 2, (own[1] + own[3]) / 2))
+    assert verify(packed, suite=suite).replayed
+    for change, message in (
+        ({"scenarios": {"two": {}}}, "rank_by: own_rewards needs `objectives` in every scenario"),
+        ({"rank_by": "success", "scenarios": {"two": {"objectives": [["shine"]]}}}, "'shine' is no component"),
+    ):
+        with pytest.raises((OptionError, DataError), match=message):
+            changed = Suite.load({**suite.model_dump(mode="json", exclude_unset=True), **change})
+            measure_run(changed, "two", result.records["two", 0])

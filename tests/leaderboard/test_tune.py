@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -26,8 +27,17 @@ from fedagentgym.leaderboard.grid import Choice, Trial, choose_trial
 from fedagentgym.leaderboard.page.build import build_site
 from fedagentgym.leaderboard.play import open_entry
 from fedagentgym.leaderboard.results import Result, pack
-from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, load_untuned, make_config, make_tuning
+from fedagentgym.leaderboard.suite import (
+    Suite,
+    list_suites,
+    load_suite,
+    load_untuned,
+    make_config,
+    make_tuning,
+    open_scenario,
+)
 from fedagentgym.leaderboard.verify import verify
+from fedagentgym.runs.archive import Archive, write_archive
 from fedagentgym.runs.claims import RefutedError
 from fedagentgym.runs.folder import RunFolder, format_document
 
@@ -170,6 +180,29 @@ def test_the_grids_of_the_package_can_be_played(name: str) -> None:
     assert len({one.entry.name for one in settings}) == len(settings)
 
 
+def list_newest() -> list[str]:
+    """The newest versions of the suites that compare methods and do not copy a paper's protocol."""
+    newest = {name.rpartition("-v")[0]: name for name in sorted(list_suites()) if "-v" in name}
+    return [name for place, name in newest.items() if not place.startswith(("agents", "paper"))]
+
+
+@pytest.mark.parametrize("name", list_newest())
+def test_every_own_suite_of_methods_names_one_grid(name: str) -> None:
+    suite = load_untuned(name)
+    assert suite.track == "methods" and suite.tuning is not None
+
+
+@pytest.mark.parametrize("name", [name for name in list_newest() if len(load_untuned(name).scenarios) > 1])
+def test_clients_have_as_many_tasks_in_every_scenario(name: str) -> None:
+    suite = load_untuned(name)
+    tasks: list[int] = []
+    for scenario in suite.scenarios:
+        opened = open_scenario(suite, scenario)
+        assert opened.client_split is not None
+        tasks.append(sum(len(client.tasks) for client in opened.client_split.clients))
+    assert min(tasks) >= 0.97 * max(tasks)
+
+
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
@@ -251,12 +284,20 @@ def test_what_is_chosen_is_played_shown_and_verified(
     assert "chosen from one grid by success on val in the worlds 100, 101" in table
 
 
-def test_the_trials_are_results_that_anyone_can_verify(searched: Path) -> None:
-    suite = load_suite(searched / "sample.yaml")
-    archives = sorted((searched / "results" / "sample-tuning").glob("*.zip"))
-    assert len(archives) == 12
+def test_the_trials_are_results_that_anyone_can_verify(searched: Path, tmp_path: Path) -> None:
+    """An archive a row, which any zip tool unpacks into the result of every setting."""
+    suite, store = load_suite(searched / "sample.yaml"), searched / "results" / "sample-tuning"
+    assert sorted(place.name for place in store.iterdir()) == ["fedagent.zip", "fedprox.zip"]
     choice = Choice.load(json.loads((searched / "sample.tuned.json").read_text()))
-    assert verify(archives[0], suite=suite).result == choice.rows["fedagent"].trials[0].result
+    for row, tried in choice.rows.items():
+        with zipfile.ZipFile(store / f"{row}.zip") as inside:
+            inside.extractall(tmp_path / row)
+        names = [one.entry.name for one in tune.list_settings(suite) if one.row == row]
+        assert len(list((tmp_path / row).glob("*.zip"))) == len(names)
+        for trial, name in zip(tried.trials, names, strict=True):
+            assert Result(tmp_path / row / f"{name}.zip").digest == trial.result
+    first = tmp_path / "fedagent" / f"{tune.list_settings(suite)[0].entry.name}.zip"
+    assert verify(first, suite=suite).result == choice.rows["fedagent"].trials[0].result
 
 
 def test_a_finished_search_plays_nothing_and_chooses_the_same(
@@ -291,17 +332,28 @@ def test_a_choice_that_does_not_follow_is_refused(
 def test_a_trial_with_another_content_is_not_chosen_from(searched: Path, tmp_path: Path) -> None:
     shutil.copytree(searched, tmp_path / "copy")
     suite, store = load_suite(tmp_path / "copy" / "sample.yaml"), tmp_path / "copy" / "results"
-    first, second, *_ = sorted((store / "sample-tuning").glob("fedagent*.zip"))
-    shutil.copy(second, first)
-    with pytest.raises(OptionError, match="another setting than FedAgent"):
+    whole = store / "sample-tuning" / "fedagent.zip"
+    names = [f"{one.entry.name}.zip" for one in tune.list_settings(suite) if one.row == "fedagent"]
+    trials = {name: Archive(whole).read(name) for name in names}
+
+    def replace_first(data: bytes) -> None:
+        whole.unlink()
+        write_archive(whole, {**trials, names[0]: data}, [])
+
+    replace_first(trials[names[1]])
+    with pytest.raises(OptionError, match=f"{re.escape(names[0])} is another setting than FedAgent"):
         tune.tune(suite, tmp_path / "copy" / "runs", store, 1)
     other = make_tuning(Suite.load({**SAMPLE, "changes": ["learning.group_size=3"]}))
     entry = tune.list_settings(suite)[0].entry
-    first.unlink()
-    opened = open_entry(other, entry, tmp_path / "other")
+    opened, packed = open_entry(other, entry, tmp_path / "other"), tmp_path / "packed.zip"
     play.play([opened], 1)
-    pack(Result(opened.folder), first)
+    pack(Result(opened.folder), packed)
+    replace_first(packed.read_bytes())
     with pytest.raises(RefutedError, match="the suite is sample-tuning"):
+        tune.tune(suite, tmp_path / "copy" / "runs", store, 1)
+    whole.unlink()
+    write_archive(whole, {name: trials[name] for name in names[1:]}, [])
+    with pytest.raises(DataError, match=f"holds no {re.escape(names[0])}"):
         tune.tune(suite, tmp_path / "copy" / "runs", store, 1)
 
 
@@ -325,18 +377,26 @@ class Killed(BaseException):
     """Nothing in the package catches it."""
 
 
+KILLS = (
+    *(("exchange", 1), ("exchange", 3), ("write", 1), ("write", 2), ("write_record", 1)),
+    *(("write", 3), ("write_record", 2), ("exchange", 6), ("write_archive", 1), ("verify", 5)),
+)
+"""A function, and which of its calls is not made."""
+
+
 def test_a_search_that_is_stopped_ten_times_chooses_the_same(
     searched: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Within a round, before a run is finished, between a run and its archive, and while it verifies; row by row."""
+    """Within a round, before a run is finished, between a run and its archive, between the archives of settings and of
+    rows, and while it verifies; row by row."""
     (tmp_path / "sample.yaml").write_text(yaml.safe_dump(SAMPLE))
-    left = 0
+    due: dict[str, int] = {}
 
     def kill_at(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*given: Any, **named: Any) -> Any:
-            nonlocal left
-            left -= 1
-            if left == 0:
+            name = function.__name__
+            due[name] = due.get(name, 0) - 1
+            if due[name] == 0:
                 raise Killed
             return function(*given, **named)
 
@@ -345,18 +405,18 @@ def test_a_search_that_is_stopped_ten_times_chooses_the_same(
     monkeypatch.setattr(CommitStore, "write", kill_at(CommitStore.write))
     monkeypatch.setattr(RunFolder, "write_record", kill_at(RunFolder.write_record))
     monkeypatch.setattr(play, "exchange", kill_at(play.exchange))
+    monkeypatch.setattr(tune, "write_archive", kill_at(tune.write_archive))
     monkeypatch.setattr(tune, "verify", kill_at(tune.verify))
     suite = load_suite(tmp_path / "sample.yaml")
     assert tune.tune(suite, tmp_path / "runs", tmp_path / "results", 1, ["fedprox"]) is None
-    kills = 0
-    for number in (1, 2, 3, 5, 8, 9, 12, 16, 17, 18):
-        left = number
+    for name, number in KILLS:
+        due.clear()
+        due[name] = number
         with pytest.raises(Killed):
             tune.tune(suite, tmp_path / "runs", tmp_path / "results", 1)
-        kills += 1
         assert not (tmp_path / "sample.tuned.json").exists()
-    left = 0
-    assert kills == 10 and main(make_line(tmp_path)) == 0
+    due.clear()
+    assert main(make_line(tmp_path)) == 0
     assert read_choice(tmp_path) == read_choice(searched)
 
 
