@@ -8,6 +8,7 @@ import sys
 from types import FrameType
 
 INTERRUPTED = 130
+"""The exit code after Ctrl-C, as shells have it."""
 
 
 def run() -> None:
