@@ -23,6 +23,7 @@ from fedagentgym.cli.options import (
     NOT_NEGATIVE,
     PATH,
     PLUGIN_NAMES,
+    PLUGINS,
     TRUST_PLUGINS,
     Group,
     assignments,
@@ -138,6 +139,7 @@ def _print_entry(name: str, description: str) -> None:
 
 @bench.command(epilog="Example: fedagentgym bench show smoke")
 @SUITE
+@PLUGINS
 @option("--check", is_flag=True, help="Open every scenario, compare its digests with the suite's, and print them.")
 @JSON
 def show(suite_name: str, check: bool, as_json: bool) -> None:
@@ -178,6 +180,7 @@ def _describe_counts(suite: Suite, scenario: str) -> str:
 
 @bench.command(epilog="Example: fedagentgym bench config smoke zero-shot uniform-seed0")
 @SUITE
+@PLUGINS
 @click.argument("baseline", help="One of the suite's own entries, such as fedprox.")
 @click.argument("run", help="A scenario and a seed, such as uniform-seed0.")
 def config(suite_name: str, baseline: str, run: str) -> None:
@@ -200,6 +203,7 @@ def config(suite_name: str, baseline: str, run: str) -> None:
 
 @bench.command(epilog="Example: fedagentgym bench replicates methods-tiny-worlds-v1")
 @SUITE
+@PLUGINS
 def replicates(suite_name: str) -> None:
     """Maintainers: print the worlds of all seeds, as the suite's file lists them."""
     suite = load_suite(suite_name)
@@ -216,6 +220,7 @@ def replicates(suite_name: str) -> None:
     excludes=(("agent", "prices"), ("details", "as_json")),
 )
 @SUITE
+@PLUGINS
 @option("--details", is_flag=True, help="Methods: all that `fedagentgym plan` says, of every baseline's runs.")
 @option(
     "--prices",
@@ -423,6 +428,7 @@ def _choose_entries(
 
 @bench.command(epilog="Example: fedagentgym bench tune mine.yaml --store leaderboard/tuning")
 @SUITE
+@PLUGINS
 @repeated("--row", "rows", metavar="NAME", help="Only the settings of this row; may be repeated.")
 @option("--out", type=PATH, metavar="FOLDER", default=ROOT, help="Folder of the runs: OUT/SUITE-tuning/ROW.SETTING.")
 @option(
@@ -480,6 +486,7 @@ def tune(
 
 @bench.command(epilog="Example: fedagentgym bench twin agents-v1 --out secret.json")
 @SUITE
+@PLUGINS
 @option("--out", "to", type=PATH, required=True, metavar="FILE", help="File for the secret; do not publish it.")
 def twin(suite_name: str, to: Path) -> None:
     """Maintainers: draw the secret seed of a suite, and print its digest, which the suite publishes."""

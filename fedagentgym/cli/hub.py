@@ -20,7 +20,7 @@ from fedagentgym.base.progress import print_result
 from fedagentgym.base.rounding import count_things
 from fedagentgym.base.tables import write_rows
 from fedagentgym.cli.completion import complete_suites
-from fedagentgym.cli.options import PATH, Group, option
+from fedagentgym.cli.options import PATH, PLUGINS, Group, option
 from fedagentgym.partitions import split_files
 from fedagentgym.version import __version__
 
@@ -57,6 +57,7 @@ def push(path: Path, name: str, private: bool, licence: str | None) -> None:
 @click.argument("suite_name", metavar="SUITE", help="A suite of the agents track.", shell_complete=complete_suites)
 @click.argument("folder", type=PATH, help="Folder to write; it must not exist.")
 @option("--license", "licence", default=LICENCE, help="Licence of the tasks, by the hub's name.")
+@PLUGINS
 def benchmark(suite_name: str, folder: Path, licence: str) -> None:
     """Write the data set that makes a suite a benchmark of the hub: `eval.yaml`, the tasks of each scenario, and a card.
 

@@ -227,7 +227,7 @@ def begin(one: SuiteRun) -> None:
 def play(entries: Sequence[SuiteRun], workers: int = 0, store: Path | None = None) -> None:
     """Play every missing run, this many at a time (0: as many as there are cores). Finished runs are kept, and with a `store`
     written there too, from which a suite goes on on any machine. An agent that is unknown, whose model is not here, or that
-    cannot ask a server is refused before anything is written."""
+    cannot ask a server is refused before anything is written, and so are evaluated tasks from which agents learn."""
     for one in entries:
         if one.suite.track == "agents":
             settings = load_settings(one.entry, one.suite.ranking.temperature)
@@ -236,6 +236,9 @@ def play(entries: Sequence[SuiteRun], workers: int = 0, store: Path | None = Non
                 make_endpoint_agent(settings).close()
             elif (model := get_model(settings)) is not None:
                 locate_model(model)
+    scenarios = {(one.suite.digest, name): opened for one in entries for name, opened in one.opened.items()}
+    for opened in scenarios.values():
+        opened.check_held_out()
 
     def describe_saved() -> str:
         """The message after an interruption."""
