@@ -54,7 +54,7 @@ from fedagentgym.leaderboard.entries import Entry, find_packaged, load_settings
 from fedagentgym.leaderboard.results import DEEPEST, ENTRY, SUITE, Result, RunKey, join, name_run, pack
 from fedagentgym.leaderboard.suite import OpenedScenario, Suite, check_budget, make_config, open_scenario, to_yaml
 from fedagentgym.learning.evaluation import OpenedSet
-from fedagentgym.learning.recipe import prepare_agent
+from fedagentgym.learning.recipe import complete_tiny, prepare_agent
 from fedagentgym.runs.archive import Archive
 from fedagentgym.runs.folder import RunFolder, format_document
 from fedagentgym.runs.record import ENDPOINT, Usage, describe_agent, hide_secrets, publish_settings
@@ -316,7 +316,8 @@ def play_unit(unit: Sequence[PlannedRun]) -> Iterator[PlannedRun]:
                 env, settings = opened.env, load_settings(one.entry, one.suite.ranking.temperature)
                 if starts_from_nothing(settings):  # the one that comes with the package, else one that is made now
                     made = find_packaged(settings, env)
-                    settings = made or prepare_agent(settings, env.id, env.options.own, None)[0]
+                    recipe = complete_tiny(settings, env.id, None)
+                    settings = made or prepare_agent(recipe, env.id, env.options.own, None)[0]
                 evaluation = make_evaluation_config(opened, one.entry, one.seed)
                 described = describe_agent(settings).model_copy(update={"settings": evaluation.agent})
                 sets = (OpenedSet("", env, opened.options, evaluation.evaluation),)
