@@ -251,9 +251,16 @@ def list_overview(
         name, ordered = found.suite.rank_by, order_entries(found.entries, places)
         for entry in sorted(ordered, key=is_reference):  # references come last
             measured = entry.numbers.overall.get(name)
-            reached = "" if measured is None or not entry.is_whole else _format_cell(measured, name)
+            if measured is not None and entry.is_whole:
+                reached = _format_cell(measured, name)
+            else:
+                played, metric = entry.numbers.by_scenario, find_metric(name)
+                parts = [
+                    f"{one} {format_value(played[one][name].mean, metric)}" for one in played if name in played[one]
+                ]
+                reached = "; ".join([*parts, "not ranked"])
             title = f"{entry.entry.title} (reference)" if is_reference(entry) else entry.entry.title
-            agents.append((found.key, title, reached or "not ranked", tell_status(entry), ""))
+            agents.append((found.key, title, reached, tell_status(entry), ""))
         played = {record.agent.model for entry in ordered for record in entry.records.values()}
         agents += _list_ready(found, [model for model in READY if model not in played])
     return methods, agents
