@@ -314,7 +314,7 @@ def _list_costs(plans: Mapping[tuple[str, str], RunPlan]) -> list[tuple[str, ...
 
 
 @bench.command(
-    epilog="Example: fedagentgym bench run agents-tiny-v1 --agent smollm2",
+    epilog="Example: fedagentgym bench run agents-tiny-v1 --agent tiny",
     needs={"agent_set": ("agent",), "scenarios": ("agent",)},
     excludes=(("agent", "baselines"), ("agent", "changes"), ("baselines", "changes")),
 )
