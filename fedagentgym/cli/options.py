@@ -235,7 +235,7 @@ def parse_agent_settings(name: str, assignments: Iterable[str] = ()) -> dict[str
             f" (fedagentgym export {quote_word(name)} --out FOLDER)"
         )
     if not known and "/" not in name and not Path(name).exists() and find_model(name) is None:
-        raise unknown_name_error("agent", name, [*AGENTS.names(), *(one.name for one in list_models())])
+        raise unknown_name_error("agent", name, dict.fromkeys((*AGENTS.names(), *(one.name for one in list_models()))))
     settings: dict[str, Any] = {"name": name} if known else {"name": "transformers", "model": name}
     if not known and has_agent_file(name):
         settings = read_agent_file(name).agent.model_dump(mode="json", exclude_unset=True)
