@@ -18,6 +18,7 @@ from fedagentgym.agents.protocols import Move
 from fedagentgym.algorithms import ALGORITHMS, Averaging, AveragingSettings
 from fedagentgym.algorithms.base import get_algorithm_class
 from fedagentgym.base.errors import OptionError
+from fedagentgym.base.settings import Settings
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.federation.aggregation import AGGREGATION_RULES, AggregationRule
 from fedagentgym.federation.algorithm import ServerState
@@ -271,7 +272,7 @@ def test_a_broken_aggregation_rule_is_told_what_is_wrong(change: Any, says: str)
         check_aggregation("mine")
 
 
-class Nameless(AveragingSettings):
+class Nameless(Settings):
     pass
 
 
