@@ -214,7 +214,7 @@ class AgentSettings(Settings):
 
     @model_validator(mode="after")
     def _check_use(self) -> AgentSettings:
-        given = self.model_dump(exclude_unset=True, exclude_defaults=True, exclude={"name", "options"})
+        given = self.model_dump(exclude_unset=True, exclude_defaults=True, exclude={"name", "options", "harness"})
         if unused := [name for name in given if name not in _USED.get(self.name, given)]:
             taken = ", ".join((*_USED[self.name], "options"))
             raise ValueError(f"agent {self.name!r} does not use {unused[0]}: it takes {taken}")
