@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from fedagentgym.base.errors import unknown_name_error
+from fedagentgym.base.errors import join_names, unknown_name_error
 from fedagentgym.base.escape import escape_csv, escape_markdown, quote_word
 from fedagentgym.base.rounding import format_fixed, format_range, subtract_shown
 from fedagentgym.base.statistics import (
@@ -258,7 +258,8 @@ def list_overview(
                 parts = [
                     f"{one} {format_value(played[one][name].mean, metric)}" for one in played if name in played[one]
                 ]
-                reached = "; ".join([*parts, "not ranked"])
+                missing = join_names(one for one in found.suite.scenarios if one not in played)
+                reached = "; ".join([*parts, *([f"{missing} not run"] if missing else ["not ranked"])])
             title = f"{entry.entry.title} (reference)" if is_reference(entry) else entry.entry.title
             agents.append((found.key, title, reached, tell_status(entry), ""))
         played = {record.agent.model for entry in ordered for record in entry.records.values()}
