@@ -254,11 +254,11 @@ def list_overview(
             if measured is not None and entry.is_whole:
                 reached = _format_cell(measured, name)
             else:
-                played, metric = entry.numbers.by_scenario, find_metric(name)
+                shown, metric = entry.numbers.by_scenario, find_metric(name)
                 parts = [
                     f"{one} {format_value(played[one][name].mean, metric)}" for one in played if name in played[one]
                 ]
-                missing = join_names(one for one in found.suite.scenarios if one not in played)
+                missing = join_names(one for one in found.suite.scenarios if one not in shown)
                 reached = "; ".join([*parts, *([f"{missing} not run"] if missing else ["not ranked"])])
             title = f"{entry.entry.title} (reference)" if is_reference(entry) else entry.entry.title
             agents.append((found.key, title, reached, tell_status(entry), ""))
