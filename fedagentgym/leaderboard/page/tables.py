@@ -255,9 +255,7 @@ def list_overview(
                 reached = _format_cell(measured, name)
             else:
                 shown, metric = entry.numbers.by_scenario, find_metric(name)
-                parts = [
-                    f"{one} {format_value(played[one][name].mean, metric)}" for one in played if name in played[one]
-                ]
+                parts = [f"{one} {format_value(shown[one][name].mean, metric)}" for one in shown if name in shown[one]]
                 missing = join_names(one for one in found.suite.scenarios if one not in shown)
                 reached = "; ".join([*parts, *([f"{missing} not run"] if missing else ["not ranked"])])
             title = f"{entry.entry.title} (reference)" if is_reference(entry) else entry.entry.title
