@@ -134,7 +134,7 @@ class DemonstratorPlayers(RowPlayers[_ExpertRow]):
                 ids = (*ids, min(self.agent.tokenizer.stop_ids))
             if len(ids) > most:
                 raise OptionError(
-                    f"the expert's reply {reply[:60]!r} has {len(ids)} tokens, more than max_new_tokens {most}: raise it"
+                    f"the expert's reply {reply[:60]!r} has {len(ids)} tokens, more than agent.decoding.max_new_tokens {most}: raise it"
                 )
             action, form = self.agent.parse(self.env, reply)
             move = Move(reply, action, form, context.ids, ids, fresh=context.fresh, learn=not at_random)
