@@ -30,7 +30,7 @@ from fedagentgym.base.escape import escape_terminal
 from fedagentgym.base.files import cache_folder
 from fedagentgym.base.imports import explain_missing
 from fedagentgym.base.process import WorkInterrupted
-from fedagentgym.cli.main import INTERRUPTED
+from fedagentgym.cli import INTERRUPTED
 
 USER_ERROR = 2
 UNEXPECTED = 70

@@ -7,8 +7,7 @@ import signal
 import sys
 from types import FrameType
 
-INTERRUPTED = 130
-"""The exit code after Ctrl-C, as shells have it."""
+from fedagentgym.cli import INTERRUPTED
 
 
 def run() -> None:
