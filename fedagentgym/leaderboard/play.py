@@ -188,9 +188,17 @@ def make_run_config(suite: Suite, entry: Entry, key: RunKey) -> RunConfig:
     return config
 
 
+def choose_settings(opened: OpenedScenario, entry: Entry) -> AgentSettings:
+    """The agent of an entry in a scenario: a tiny one that the package does not have follows the recipe of its environment."""
+    settings = load_settings(entry, opened.suite.ranking.temperature)
+    if starts_from_nothing(settings) and find_packaged(settings, opened.env) is None:
+        return complete_tiny(settings, opened.env.id, None)
+    return settings
+
+
 def make_evaluation_config(opened: OpenedScenario, entry: Entry, seed: int) -> EvaluationConfig:
     """The configuration of a run of the agents track."""
-    settings = load_settings(entry, opened.suite.ranking.temperature)
+    settings = choose_settings(opened, entry)
     options = opened.env.options.portable
     return EvaluationConfig(
         name=f"{opened.suite.name}-{name_run((opened.name, seed))}",
@@ -313,11 +321,10 @@ def play_unit(unit: Sequence[PlannedRun]) -> Iterator[PlannedRun]:
         if one.suite.track == "agents":
             opened = open_scenario(one.suite, one.scenario, unit[0].seed).at(one.seed)
             if not one.run.is_finished:
-                env, settings = opened.env, load_settings(one.entry, one.suite.ranking.temperature)
+                env, settings = opened.env, choose_settings(opened, one.entry)
                 if starts_from_nothing(settings):  # the one that comes with the package, else one that is made now
                     made = find_packaged(settings, env)
-                    recipe = complete_tiny(settings, env.id, None)
-                    settings = made or prepare_agent(recipe, env.id, env.options.own, None)[0]
+                    settings = made or prepare_agent(settings, env.id, env.options.own, None)[0]
                 evaluation = make_evaluation_config(opened, one.entry, one.seed)
                 described = describe_agent(settings).model_copy(update={"settings": evaluation.agent})
                 sets = (OpenedSet("", env, opened.options, evaluation.evaluation),)
