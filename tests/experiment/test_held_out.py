@@ -16,6 +16,7 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.envs import TaskPool, TextEnv, View
+from fedagentgym.envs.make import read_options
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.opened import open_data
 from fedagentgym.partitions import federate
@@ -244,3 +245,13 @@ def test_a_suite_of_agents_is_played_on_splits_for_evaluation(
     assert run_suite(tmp_path, {**played, "ranking": {"split": "train", "tasks": 4}}) == 2
     assert "of 'train' a run may learn" in capsys.readouterr().err and not (tmp_path / "runs").exists()
     assert run_suite(tmp_path, {**played, "ranking": {"split": "test", "tasks": 4}}) == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "is_own"), [(None, False), ("installed", False), ("games", True), ("./installed", True)]
+)
+@pytest.mark.parametrize(("env", "option"), [("ALFWorld", "games"), ("WebShop", "data"), ("Math", "data")])
+def test_only_data_of_ones_own_are_compared_by_payload(env: str, option: str, data: str | None, is_own: bool) -> None:
+    """Ids of published data that are installed name their split, and reading thousands of games takes seconds."""
+    options = read_options(f"fedagentgym/{env}-v0", {} if data is None else {option: data})
+    assert options.names_own_data == is_own and options.names_local_data == (data is not None)
