@@ -123,6 +123,14 @@ class HarnessSettings(Settings):
         return self
 
 
+_PROMPTED = ("context", "history", "longest_prompt", "template", "system", "request", "think", "parser")
+_USED: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("expert", "random", "human"), ()),
+    "endpoint": ("model", *_PROMPTED, "decoding"),
+}
+"""The settings beside `name` and `options` that agents use which load no model; all others are refused."""
+
+
 class AgentSettings(Settings):
     """Which agent plays and how it is prompted: the section `agent` of a configuration. None leaves a choice to the agent.
 
@@ -203,6 +211,14 @@ class AgentSettings(Settings):
         description="a program that plays with the model through its own requests; null: our own player",
     )
     options: dict[str, Any] = Field(default_factory=dict, description="options of this kind of agent")
+
+    @model_validator(mode="after")
+    def _check_use(self) -> AgentSettings:
+        given = self.model_dump(exclude_unset=True, exclude_defaults=True, exclude={"name", "options", "harness"})
+        if unused := [name for name in given if name not in _USED.get(self.name, given)]:
+            taken = ", ".join((*_USED[self.name], "options"))
+            raise ValueError(f"agent {self.name!r} does not use {unused[0]}: it takes {taken}")
+        return self
 
     @field_validator("template")
     @classmethod

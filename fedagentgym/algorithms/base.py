@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, final, get_args, get_origin
 
 from fedagentgym.algorithms import ALGORITHMS
 from fedagentgym.algorithms.card import Card, Scale
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime, Site
-from fedagentgym.base.errors import FedAgentGymError, OptionError, RefusedError
+from fedagentgym.base.errors import FedAgentGymError, OptionError, RefusedError, join_names
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
 from fedagentgym.federation.exchange import ClientContext, Operation
@@ -267,6 +267,16 @@ def get_algorithm_class(section: Mapping[str, Any]) -> type[BaseAlgorithm[Any]]:
     cls = ALGORITHMS.get(name)
     if not (isinstance(cls, type) and issubclass(cls, BaseAlgorithm)):
         raise OptionError(f"the algorithm {name!r} is not a class derived from fedagentgym.algorithms.BaseAlgorithm")
+    settings: Any = getattr(cls, "settings_class", None)
+    if not (isinstance(settings, type) and issubclass(settings, Settings)):
+        hint = "name one as settings_class, such as a class derived from fedagentgym.algorithms.AveragingSettings"
+        raise OptionError(f"the algorithm {name!r}: {cls.__name__} has no class of settings; {hint}")
+    field = settings.model_fields.get("name")
+    named = () if field is None else get_args(field.annotation) if get_origin(field.annotation) is Literal else (name,)
+    if name not in named:
+        has = f"the names {join_names(map(repr, named))}" if named else "no name"
+        hint = f"write name: Literal[{name!r}] = {name!r}"
+        raise OptionError(f"the algorithm {name!r}: its settings, {settings.__name__}, have {has}; {hint}")
     return cls
 
 

@@ -23,6 +23,7 @@ from fedagentgym.cli.options import (
     NOT_NEGATIVE,
     PATH,
     PLUGIN_NAMES,
+    PLUGINS,
     TRUST_PLUGINS,
     Group,
     assignments,
@@ -138,6 +139,7 @@ def _print_entry(name: str, description: str) -> None:
 
 @bench.command(epilog="Example: fedagentgym bench show smoke")
 @SUITE
+@PLUGINS
 @option("--check", is_flag=True, help="Open every scenario, compare its digests with the suite's, and print them.")
 @JSON
 def show(suite_name: str, check: bool, as_json: bool) -> None:
@@ -178,6 +180,7 @@ def _describe_counts(suite: Suite, scenario: str) -> str:
 
 @bench.command(epilog="Example: fedagentgym bench config smoke zero-shot uniform-seed0")
 @SUITE
+@PLUGINS
 @click.argument("baseline", help="One of the suite's own entries, such as fedprox.")
 @click.argument("run", help="A scenario and a seed, such as uniform-seed0.")
 def config(suite_name: str, baseline: str, run: str) -> None:
@@ -200,6 +203,7 @@ def config(suite_name: str, baseline: str, run: str) -> None:
 
 @bench.command(epilog="Example: fedagentgym bench replicates methods-tiny-worlds-v1")
 @SUITE
+@PLUGINS
 def replicates(suite_name: str) -> None:
     """Maintainers: print the worlds of all seeds, as the suite's file lists them."""
     suite = load_suite(suite_name)
@@ -210,8 +214,13 @@ def replicates(suite_name: str) -> None:
         click.echo(f"  {seed}: {json.dumps(found.model_dump(mode='json'))}")
 
 
-@bench.command(epilog="Example: fedagentgym bench plan agents-v1 --agent Qwen/Qwen3-8B --price 2.5")
+@bench.command(
+    epilog="Example: fedagentgym bench plan agents-v1 --agent Qwen/Qwen3-8B --price 2.5",
+    needs={"gpu": ("agent",), "price": ("agent",)},
+    excludes=(("agent", "prices"), ("details", "as_json")),
+)
 @SUITE
+@PLUGINS
 @option("--details", is_flag=True, help="Methods: all that `fedagentgym plan` says, of every baseline's runs.")
 @option(
     "--prices",
@@ -248,10 +257,6 @@ def plan(
 
         if details:
             raise OptionError(f"{suite.name} is on the agents track, whose plan has no --details")
-        if agent is None and (gpu or price is not None):
-            raise OptionError("--gpu and --price are for a model that plays on a card: name it with --agent")
-        if agent is not None and prices is not None:
-            raise OptionError("--prices are of a hosted model, and --agent is a model on a card: give one of the two")
         cost = estimate_suite(suite, prices)
         rental = None if agent is None else estimate_rental(cost, agent, GPUS[gpu or GPU_NAMES[0]], price)
         if as_json:
@@ -308,7 +313,11 @@ def _list_costs(plans: Mapping[tuple[str, str], RunPlan]) -> list[tuple[str, ...
     ]
 
 
-@bench.command(epilog="Example: fedagentgym bench run agents-tiny-v1 --agent smollm2")
+@bench.command(
+    epilog="Example: fedagentgym bench run agents-tiny-v1 --agent tiny",
+    needs={"agent_set": ("agent",), "scenarios": ("agent",)},
+    excludes=(("agent", "baselines"), ("agent", "changes"), ("baselines", "changes")),
+)
 @SUITE
 @repeated("--baseline", "baselines", help="Suites: only this one of the suite's own entries; may be repeated.")
 @option("--agent", shell_complete=complete_agents, help="Agents track: an agent, a model's folder or hub id.")
@@ -402,12 +411,7 @@ def _choose_entries(
         if suite.track != "agents":
             hint = "its agent is the same for all, a method is given by --set"
             raise OptionError(f"{suite.name} is on the methods track: {hint}")
-        if changes or baselines:
-            named = "--set" if changes else "--baseline"
-            raise OptionError(f"{named} is not about the agent that --agent names; its settings are --agent-set")
         return [make_agent_entry(parse_agent_settings(agent, agent_set), name, **about)]
-    if agent_set:
-        raise OptionError("--agent-set changes the agent that --agent names")
     if changes:
         if suite.track != "methods":
             raise OptionError(f"{suite.name} is on the agents track: name an agent with --agent")
@@ -424,6 +428,7 @@ def _choose_entries(
 
 @bench.command(epilog="Example: fedagentgym bench tune mine.yaml --store leaderboard/tuning")
 @SUITE
+@PLUGINS
 @repeated("--row", "rows", metavar="NAME", help="Only the settings of this row; may be repeated.")
 @option("--out", type=PATH, metavar="FOLDER", default=ROOT, help="Folder of the runs: OUT/SUITE-tuning/ROW.SETTING.")
 @option(
@@ -481,6 +486,7 @@ def tune(
 
 @bench.command(epilog="Example: fedagentgym bench twin agents-v1 --out secret.json")
 @SUITE
+@PLUGINS
 @option("--out", "to", type=PATH, required=True, metavar="FILE", help="File for the secret; do not publish it.")
 def twin(suite_name: str, to: Path) -> None:
     """Maintainers: draw the secret seed of a suite, and print its digest, which the suite publishes."""
@@ -599,7 +605,9 @@ def status(run: Path, as_json: bool) -> None:
             print_result(f"  {each.name:40s} {one.describe_state(each)}")
 
 
-@bench.command(epilog="Example: fedagentgym bench pack runs/leaderboard/smoke/zero-shot")
+@bench.command(
+    epilog="Example: fedagentgym bench pack runs/leaderboard/smoke/zero-shot", needs={"trust_plugins": ("weights",)}
+)
 @click.argument("run", type=PATH, help=RUN_HELP)
 @option(
     "--out", "to", type=PATH, metavar="FOLDER", default=Path("results"), help="Folder of results: OUT/SUITE/ENTRY.zip."
@@ -640,7 +648,10 @@ def pack(run: Path, to: Path, weights: Path | None, plugins: tuple[str, ...], tr
             print_result(f"{below}: the policies of {count_things(len(policies), 'run')}")
 
 
-@bench.command(epilog="Example: fedagentgym bench verify results/smoke/zero-shot.zip")
+@bench.command(
+    epilog="Example: fedagentgym bench verify results/smoke/zero-shot.zip",
+    needs={"rerun": ("to",), "by": ("rerun",)},
+)
 @click.argument(
     "folders", type=PATH, nargs=-1, required=True, metavar="RESULT...", help="Archives, or folders of runs."
 )
@@ -685,8 +696,8 @@ def verify(
     from fedagentgym.leaderboard.verify import verify as verify_result
 
     own = None if suite is None else load_suite(suite)
-    if rerun and (len(folders) > 1 or to is None):
-        raise OptionError("--rerun is about one result, and is written down: name one, and --out")
+    if rerun and len(folders) > 1:
+        raise OptionError("--rerun is about one result: name one")
     for folder in folders:
         if not (folder / ENTRY).is_file() and (inside := find_results(folder)) != [folder]:
             named = f": name each, such as {inside[0]}" if inside else ""

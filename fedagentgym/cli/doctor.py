@@ -31,7 +31,7 @@ _VERDICTS = {True: ("passed", "green"), False: ("FAILED", "red"), None: ("left-o
 CORE = ("gymnasium", "numpy", "scipy", "pydantic", "rich", "click", "math-verify")
 
 
-@command(epilog="Example: fedagentgym doctor --gpu --json")
+@command(epilog="Example: fedagentgym doctor --gpu --json", needs={"device": ("gpu",)})
 @option("--gpu", is_flag=True, help="Check a GPU as well, in ten steps of some minutes; exit code 1 if one fails.")
 @option("--device", help="With --gpu: the device, by default cuda; cpu rehearses the checks.")
 @JSON
@@ -42,8 +42,6 @@ def doctor(gpu: bool, device: str | None, as_json: bool) -> None:
     again, the memory of two rounds at the size of a paper beside the plan, vLLM, and a paper's first batch. What is not
     installed is left out. `--json` is what to attach to an issue.
     """
-    if device is not None and not gpu:
-        raise click.UsageError("--device says where --gpu checks: give both")
     report = examine()
     if not as_json:
         print_report(report)

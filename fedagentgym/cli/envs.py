@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from fedagentgym.base.errors import FedAgentGymError, OptionError
+from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.base.imports import load_installed_plugins
 from fedagentgym.base.progress import get_console, make_table, print_result
 from fedagentgym.base.rounding import count_things
@@ -20,7 +20,7 @@ from fedagentgym.envs.registry import find_env_id
 SHOWN_SPLITS = ("train", "val", "test")
 
 
-@command(epilog="Example: fedagentgym envs WebShop")
+@command(epilog="Example: fedagentgym envs WebShop", excludes=(("markdown", "as_json"), ("markdown", "env_set")))
 @click.argument("name", required=False, shell_complete=complete_environments, help="Only this environment.")
 @ENV_SET
 @PLUGINS
@@ -30,8 +30,6 @@ def envs(name: str | None, env_set: tuple[str, ...], markdown: bool, as_json: bo
     """List the environments, a line each; with a name, describe that one."""
     load_installed_plugins()
     chosen = [find_env_id(name)] if name is not None else list(ENVIRONMENTS.names())
-    if markdown and as_json:
-        raise OptionError("--markdown and --json exclude each other")
     if markdown:
         from fedagentgym.cli.options_reference import write_options
 

@@ -29,7 +29,16 @@ MAX_LENGTH = 4000
 """Characters of an observation or a reply that are printed."""
 
 
-@command(epilog="Example: fedagentgym episodes runs/demo --failed")
+@command(
+    epilog="Example: fedagentgym episodes runs/demo --failed",
+    excludes=(
+        ("failed", "solved"),
+        ("before", "training"),
+        ("other", "before"),
+        ("other", "training"),
+        ("listing", "actions"),
+    ),
+)
 @click.argument("source", type=PATH, help=SOURCE_HELP)
 @click.argument("other", type=PATH, required=False, help="Another of these: the same tasks are shown side by side.")
 @option("--before", is_flag=True, help="For a run: compare the first evaluation with the last one.")
@@ -63,10 +72,6 @@ def episodes(
     as_json: bool,
 ) -> None:
     """Print episodes: task, every turn with observation, reply and action, rewards, invalid actions, the last answer."""
-    if (other is not None) + before + training > 1:
-        raise OptionError("a second source, --before and --training exclude each other")
-    if failed and solved:
-        raise OptionError("--failed and --solved exclude each other")
     sources = _open_sources(source, other, before=before, training=training)
     if changed and len(sources) == 1:
         raise OptionError("--changed compares two sources: name another one, or add --before")
@@ -181,7 +186,7 @@ def _format(shown: ShownEpisode, actions: bool) -> str:
 # ---- conversations --------------------------------------------------------------------------------------------------
 
 
-@command(epilog="Example: fedagentgym chats runs/demo --out played.jsonl --solved")
+@command(epilog="Example: fedagentgym chats runs/demo --out played.jsonl --solved", excludes=(("training", "only"),))
 @click.argument("source", type=PATH, help=SOURCE_HELP)
 @option("--out", "output", type=PATH, required=True, metavar="FILE", help="File to write, one conversation a line.")
 @option("--solved", is_flag=True, help="Only episodes that were solved.")

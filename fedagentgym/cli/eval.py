@@ -41,7 +41,22 @@ COLUMNS = ("success", "score", "turns", "invalid", "format_broken", "tokens")
 """The columns of each category."""
 
 
-@command("eval", epilog="Example: fedagentgym eval --env Guess --agent smollm2 --tasks 4")
+@command(
+    "eval",
+    epilog="Example: fedagentgym eval --env Guess --agent smollm2 --tasks 4",
+    modes={
+        "suite": ("agent", "agent_set", "scenarios", "output", "plugins", "as_json"),
+        "check": ("env", "env_set", "split", "only", "plugins", "as_json"),
+    },
+    needs={
+        "best": ("run",),
+        "number": ("run",),
+        "scenarios": ("suite",),
+        "only": ("check",),
+        "trust_plugins": ("run", "agent"),
+    },
+    excludes=(("best", "number"), ("run", "agent")),
+)
 @option(
     "--env",
     shell_complete=complete_environments,
@@ -103,20 +118,14 @@ def evaluate(
     if suite is not None:
         from fedagentgym.cli.bench import ROOT, play_suite
 
-        if env is not None or run is not None or check is not None:
-            raise OptionError("--suite determines what is played: leave out --env, --run and --check")
         play_suite(suite, agent or "tiny", agent_set, scenarios, plugins, output or ROOT, as_json)
         return
-    if scenarios:
-        raise OptionError("--scenario chooses among the scenarios of a suite: it goes with --suite")
     options = parse_assignments(env_set)
     if "split" in options:
         raise OptionError(f"the split is given by --split: --split {options['split']}")
     if check is not None:
-        _check(check, env, options, split, only)
+        _check(check, env, options, split, only, as_json)
         return
-    if only is not None:
-        raise OptionError("--only chooses among the sets of a file: it goes with --check")
     from fedagentgym.experiment.agent_file import has_agent_file
     from fedagentgym.experiment.evaluation import EvaluationRequest, open_evaluation
     from fedagentgym.experiment.stored import Trust
@@ -165,7 +174,9 @@ def evaluate(
     print_result(f"evaluation: {folder}")
 
 
-def _check(place: Path, env: str | None, options: dict[str, Any], split: str | None, only: str | None) -> None:
+def _check(
+    place: Path, env: str | None, options: dict[str, Any], split: str | None, only: str | None, as_json: bool
+) -> None:
     from fedagentgym.envs.own import REPORTED
     from fedagentgym.experiment.evaluation import check_episodes
     from fedagentgym.learning.trajectory import read_lines
@@ -177,6 +188,9 @@ def _check(place: Path, env: str | None, options: dict[str, Any], split: str | N
         raise OptionError(f"{place} does not replay as recorded: {differences[0]}{more}")
     files = sorted((place / EVALUATION).glob("*.jsonl")) if place.is_dir() else [place]
     reported = any(line.about.get("verifier") == REPORTED for file in files for line in read_lines(file))
+    if as_json:
+        click.echo(json.dumps({"checked": str(place), "differences": 0, "reported_rewards": reported}))
+        return
     rewards = "; its rewards are what a program reported, which nobody can check" if reported else ""
     print_result(f"{place}: every episode replays as recorded{rewards}")
 

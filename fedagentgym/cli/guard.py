@@ -30,10 +30,10 @@ from fedagentgym.base.escape import escape_terminal
 from fedagentgym.base.files import cache_folder
 from fedagentgym.base.imports import explain_missing
 from fedagentgym.base.process import WorkInterrupted
+from fedagentgym.cli import INTERRUPTED
 
 USER_ERROR = 2
 UNEXPECTED = 70
-INTERRUPTED = 130
 MAX_MESSAGE_LENGTH = 2000
 """Maximum length of a sentence on standard error."""
 NOTHING_SAVED = "nothing was saved; run the command again"

@@ -13,14 +13,14 @@ from zipfile import ZipFile, is_zipfile
 import click
 
 from fedagentgym.base.encoding import file_digest
-from fedagentgym.base.errors import DataError, MissingExtraError
+from fedagentgym.base.errors import DataError, MissingExtraError, OptionError
 from fedagentgym.base.escape import escape_markdown
 from fedagentgym.base.hub import LICENCE, Kind, check_hub_name, pull_folder, push_folder, write_head
 from fedagentgym.base.progress import print_result
 from fedagentgym.base.rounding import count_things
 from fedagentgym.base.tables import write_rows
 from fedagentgym.cli.completion import complete_suites
-from fedagentgym.cli.options import PATH, Group, option
+from fedagentgym.cli.options import PATH, PLUGINS, Group, option
 from fedagentgym.partitions import split_files
 from fedagentgym.version import __version__
 
@@ -41,9 +41,11 @@ def hub() -> None:
 @click.argument("name", help="The repository: OWNER/NAME.")
 @option("--private", is_flag=True, help="Make the repository private, if it is new.")
 @option(
-    "--license", "licence", default=LICENCE, help="Licence of the data, by the hub's name; an agent has its base's."
+    "--license",
+    "licence",
+    help=f"Licence of the data, by the hub's name, by default {LICENCE}; an agent has its base's.",
 )
-def push(path: Path, name: str, private: bool, licence: str) -> None:
+def push(path: Path, name: str, private: bool, licence: str | None) -> None:
     """Push a split, a result or an agent, with a card that says what it is."""
     check_hub_name(name)
     with tempfile.TemporaryDirectory(prefix="fedagentgym-push-") as folder:
@@ -55,6 +57,7 @@ def push(path: Path, name: str, private: bool, licence: str) -> None:
 @click.argument("suite_name", metavar="SUITE", help="A suite of the agents track.", shell_complete=complete_suites)
 @click.argument("folder", type=PATH, help="Folder to write; it must not exist.")
 @option("--license", "licence", default=LICENCE, help="Licence of the tasks, by the hub's name.")
+@PLUGINS
 def benchmark(suite_name: str, folder: Path, licence: str) -> None:
     """Write the data set that makes a suite a benchmark of the hub: `eval.yaml`, the tasks of each scenario, and a card.
 
@@ -111,9 +114,12 @@ def list_archives(path: Path) -> list[Archive]:
     return [Archive(file) for file in files]
 
 
-def prepare(path: Path, folder: Path, name: str, licence: str = LICENCE) -> tuple[Kind, str]:
+def prepare(path: Path, folder: Path, name: str, given: str | None = None) -> tuple[Kind, str]:
     """Write the files of a repository; returns its kind and what it holds."""
     kind, about = identify(path)
+    if kind == "model" and given is not None:
+        raise OptionError(f"--license: {about} has the licence of its base model, which its card states")
+    licence = LICENCE if given is None else given
     if about.startswith("the client split"):
         _prepare_split(path, folder, name, licence)
     elif kind == "model":

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from fedagentgym.base.errors import OptionError
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.process import explain_interruption
 from fedagentgym.base.progress import print_result, show_progress
@@ -48,7 +49,9 @@ ONE_SIDED = 0.1
 @option("--threshold", type=POSITIVE, default=2, help="Successes from which a task counts as solved.")
 @option("--error", type=click.FloatRange(0, 1), help="Handicap: probability of a random action.")
 @option("--turns", type=POSITIVE, help="Handicap: turns per attempt.")
-@option("--temperature", type=click.FloatRange(0), default=0.4, help="Sampling temperature of an agent with a model.")
+@option(
+    "--temperature", type=click.FloatRange(0), help="Sampling temperature of an agent with a model, by default 0.4."
+)
 @option("--seed", type=int, default=0, help="Seed of all attempts.")
 @option("--pack", "packed", type=PATH, help="Also write the compact form for package data.")
 @ENV_SET
@@ -62,12 +65,16 @@ def label(
     threshold: int,
     error: float | None,
     turns: int | None,
-    temperature: float,
+    temperature: float | None,
     seed: int,
     packed: Path | None,
     env_set: tuple[str, ...],
 ) -> None:
     """Label a pool: play every task a few times and record how often it was solved."""
+    given = {"--error": error, "--turns": turns, "--temperature": temperature}
+    used = {"handicapped": ("--error", "--turns"), "random": ("--turns",)}.get(agent, ("--temperature",))
+    if vain := [name for name, value in given.items() if value is not None and name not in used]:
+        raise OptionError(f"{vain[0]} does nothing to the agent {agent!r}: leave it out")
     from fedagentgym.envs.protocols import Handicap, get_handicap
     from fedagentgym.partitions.labels import LabelPlan, handicap_expert, label_pool, pack_labels, read_labels
 
@@ -81,7 +88,7 @@ def label(
         policy: dict[str, Any] = {"name": agent, **handicap.model_dump()}
         play = handicap_expert(opened, handicap, seed, attempts)
     else:
-        policy, play = _make_player(agent, opened, seed, attempts, temperature)
+        policy, play = _make_player(agent, opened, seed, attempts, 0.4 if temperature is None else temperature)
     plan = LabelPlan(policy, opened.options.portable, seed=seed, attempts=attempts, threshold=threshold)
     done, total = 0, len(opened.pool)
     with (

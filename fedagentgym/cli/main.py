@@ -7,7 +7,7 @@ import signal
 import sys
 from types import FrameType
 
-INTERRUPTED = 130
+from fedagentgym.cli import INTERRUPTED
 
 
 def run() -> None:

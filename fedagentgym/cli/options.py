@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,10 +32,26 @@ def _silence(context: click.Context, parameter: click.Parameter, quiet: bool) ->
 
 
 class Command(click.Command):
-    """A command that takes `-q` as the program does, and refuses an option that is given twice where one value counts."""
+    """A command that takes `-q` as the program does, and refuses options which it would not use.
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    Args:
+        modes: Option -> the other parameters that the command uses with it; the rest are refused beside it.
+        needs: Option -> parameters without all of which it has no meaning; one of them must be given.
+        excludes: Pairs of which one alone may be given.
+
+    An option that is given twice is refused too, where one value counts.
+    """
+
+    def __init__(
+        self,
+        *arguments: Any,
+        modes: Mapping[str, Collection[str]] | None = None,
+        needs: Mapping[str, Sequence[str]] | None = None,
+        excludes: Collection[tuple[str, str]] = (),
+        **options: Any,
+    ) -> None:
         super().__init__(*arguments, **options)
+        self.modes, self.needs, self.excludes = modes or {}, needs or {}, excludes
         names, about = ["--quiet", "-q"], "No progress, only results."
         self.params.append(click.Option(names, is_flag=True, expose_value=False, callback=_silence, help=about))
 
@@ -54,7 +70,35 @@ class Command(click.Command):
                             raise click.UsageError(
                                 f"{one.opts[0]} {key[:80]} is given {often} times: which one counts?", ctx
                             )
+            self._check_use(ctx, {str(one.name): one for one in given if _is_given(one, values[str(one.name)])})
         return super().parse_args(ctx, args)
+
+    def _check_use(self, ctx: click.Context, given: Mapping[str, click.Parameter]) -> None:
+        """Refuse what is given in vain; `given` are parameters by their names."""
+        shown = {
+            str(one.name): one.opts[0] if isinstance(one, click.Option) else one.make_metavar(ctx)
+            for one in self.params
+        }
+        for mode in self.modes.keys() & given:
+            used = {mode, "quiet", "help", *self.modes[mode]}
+            if vain := [name for name, one in given.items() if isinstance(one, click.Option) and name not in used]:
+                raise click.UsageError(
+                    f"{shown[vain[0]]} does nothing beside {shown[mode]}: leave one of them out", ctx
+                )
+        for name, partners in self.needs.items():
+            if name in given and not given.keys() & set(partners):
+                wanted = " or ".join(shown[partner] for partner in partners)
+                raise click.UsageError(f"{shown[name]} does nothing without {wanted}", ctx)
+        for first, second in self.excludes:
+            if first in given and second in given:
+                raise click.UsageError(
+                    f"{shown[first]} and {shown[second]} exclude each other: give one of the two", ctx
+                )
+
+
+def _is_given(parameter: click.Parameter, value: object) -> bool:
+    """Return whether a parameter stands on the command line; the parser lists arguments that do not."""
+    return isinstance(parameter, click.Option) or (isinstance(value, str | tuple) and len(value) > 0)
 
 
 class Group(click.Group):
@@ -191,7 +235,7 @@ def parse_agent_settings(name: str, assignments: Iterable[str] = ()) -> dict[str
             f" (fedagentgym export {quote_word(name)} --out FOLDER)"
         )
     if not known and "/" not in name and not Path(name).exists() and find_model(name) is None:
-        raise unknown_name_error("agent", name, [*AGENTS.names(), *(one.name for one in list_models())])
+        raise unknown_name_error("agent", name, dict.fromkeys((*AGENTS.names(), *(one.name for one in list_models()))))
     settings: dict[str, Any] = {"name": name} if known else {"name": "transformers", "model": name}
     if not known and has_agent_file(name):
         settings = read_agent_file(name).agent.model_dump(mode="json", exclude_unset=True)

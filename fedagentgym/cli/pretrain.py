@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 COLUMNS = ("shown right", "misled", "own procedure", "another", "episodes")
 
 
-@command(epilog="Example: fedagentgym pretrain tiny --env ALFWorld --env-set size=tiny")
+@command(
+    epilog="Example: fedagentgym pretrain tiny --env ALFWorld --env-set size=tiny",
+    modes=dict.fromkeys(("check", "ship"), ("env", "as_json")),
+)
 @click.argument("model", help="tiny (made from scratch), an agent such as smollm2, or a model: name, folder or hub id.")
 @option("--env", shell_complete=complete_environments, help="Environment id or short name, for example ALFWorld.")
 @ENV_SET
@@ -68,12 +71,8 @@ def pretrain(
     from fedagentgym.learning.pretrain import pretrain_model, pretrain_tiny
 
     if check or ship:
-        if check and ship:
-            raise OptionError("--check and --ship exclude each other: say one of the two")
-        if model != "tiny" or any((env_set, agent_set, settings, output, seed, force)):
-            raise OptionError(
-                "--check and --ship are for the tiny agents of the package, by their recipes: only --env goes with them"
-            )
+        if model != "tiny":
+            raise OptionError("--check and --ship are for the tiny agents of the package, by their recipes")
         (_ship if ship else _check)(None if env is None else find_env_id(env), as_json)
         return
     if env is None:

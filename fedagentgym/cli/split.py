@@ -80,7 +80,11 @@ class SamplerCommand(Command):
         return [*super().get_params(ctx), *further]
 
 
-@split.command(cls=SamplerCommand, epilog="Example: fedagentgym split make --preset fedagent-alfworld-hardness-1")
+@split.command(
+    cls=SamplerCommand,
+    epilog="Example: fedagentgym split make --preset fedagent-alfworld-hardness-1",
+    needs={"server_overlap": ("role",)},
+)
 @click.argument("sampler", required=False, help="Name of a partition, for example preference; or use --preset.")
 @option("--env", shell_complete=complete_environments, help="Environment id or short name, for example WebShop.")
 @option("--clients", type=POSITIVE, help="How many clients.")
@@ -272,7 +276,10 @@ def plot(file: Path, out: Path, tasks: Path | None, env_set: tuple[str, ...]) ->
     print_result(f"drawn: {out}")
 
 
-@split.command(epilog="Example: fedagentgym split compare split.json even.json --out two.svg")
+@split.command(
+    epilog="Example: fedagentgym split compare split.json even.json --out two.svg",
+    needs={"unit": ("out",), "clients": ("env",), "seed": ("env",)},
+)
 @click.argument(
     "splits",
     nargs=-1,
@@ -307,6 +314,8 @@ def compare(
     if unit not in ("share", "tasks"):
         raise OptionError(f"--unit is share or tasks, got {unit!r}")
     made = [_open_or_make(text, env, clients, seed, env_set) for text in splits]
+    if env is not None and all(Path(text).exists() for text in splits):
+        raise OptionError("--env names whose tasks samplers divide, and these are split files: leave it out")
     if out is not None:
         plot_side_by_side(made, out, unit="share" if unit == "share" else "tasks")
     if as_json:

@@ -140,20 +140,20 @@ def _print_run(result: RunResult, as_json: bool) -> None:
     "--out",
     "output",
     type=PATH,
-    default=Path("demo-report"),
     metavar="FOLDER",
-    help="Folder of the runs and their page.",
+    help="Folder of the runs and their page, by default demo-report.",
 )
 @option("--seed", type=NOT_NEGATIVE, default=0, help="Seed of the runs.")
 @CHANGES
 @RECORD
-def demo(output: Path, seed: int, changes: tuple[str, ...], as_json: bool) -> None:
+def demo(output: Path | None, seed: int, changes: tuple[str, ...], as_json: bool) -> None:
     """Train one client alone and then six together, in minutes on two cores; writes a page that compares them."""
     from fedagentgym.experiment.demo import run, show_clients
 
-    if find_spec("torch") is None and not (changes or as_json):
+    if find_spec("torch") is None and not (changes or as_json or output):
         show_clients(seed)
         return
+    output = output or Path("demo-report")
     page = run(output, seed, changes, verbose=not as_json)
     if as_json:
         click.echo((output / "together" / "result.json").read_text("utf-8"))
@@ -240,7 +240,7 @@ def resume(run: Path, changes: tuple[str, ...], plugins: tuple[str, ...], trust_
 @CONFIG
 @CHANGES
 @PLUGIN_NAMES
-@option("--gpu", type=click.Choice(GPU_NAMES), default=GPU_NAMES[0], help="The card, for a run on a GPU.")
+@option("--gpu", type=click.Choice(GPU_NAMES), help=f"The card, for a run on a GPU; by default {GPU_NAMES[0]}.")
 @option("--device-memory", type=POSITIVE_NUMBER, help="Memory of a device in GB (10^9 bytes); by default the card's.")
 @option(
     "--tokens-per-second", type=POSITIVE_NUMBER, help="Tokens that a device generates in a second, as you measured."
@@ -256,7 +256,7 @@ def plan(
     config: str,
     changes: tuple[str, ...],
     plugins: tuple[str, ...],
-    gpu: str,
+    gpu: str | None,
     device_memory: float | None,
     tokens_per_second: float | None,
     reply_tokens: float | None,
@@ -273,11 +273,11 @@ def plan(
     from fedagentgym.experiment.estimate.hours import GPUS, format_gpu, make_plain_gpu, plan_gpu
     from fedagentgym.experiment.estimate.plan import describe_misfit, format_plan, make_plain, plan_run
 
-    card = GPUS[gpu]
+    card = GPUS[gpu or GPU_NAMES[0]]
     device_bytes = None if device_memory is None else int(device_memory * 1e9)
     planned = plan_run(load_config(config, changes, plugins), device_bytes or card.memory)
     on_gpu = planned.agent.on_gpu
-    given = {"--price": price, "--tokens-per-second": tokens_per_second, "--reply-tokens": reply_tokens}
+    given = {"--gpu": gpu, "--price": price, "--tokens-per-second": tokens_per_second, "--reply-tokens": reply_tokens}
     if not on_gpu and (named := [name for name, value in given.items() if value is not None]):
         raise OptionError(f"{named[0]} is about a GPU, and {planned.config.name} runs on this processor (agent.device)")
     if on_gpu:
@@ -354,7 +354,7 @@ def first_batch(config: str, changes: tuple[str, ...], plugins: tuple[str, ...],
 # ---- presets --------------------------------------------------------------------------------------------------------
 
 
-@command(epilog="Example: fedagentgym presets tiny-skills:iid")
+@command(epilog="Example: fedagentgym presets tiny-skills:iid", needs={"changes": ("config",), "plugins": ("config",)})
 @click.argument("config", required=False, help=CONFIG_HELP, shell_complete=complete_presets)
 @CHANGES
 @PLUGIN_NAMES
@@ -433,15 +433,13 @@ def _extract_headline(text: str) -> str:
 # ---- settings -------------------------------------------------------------------------------------------------------
 
 
-@command(epilog="Example: fedagentgym settings learning.kl")
+@command(epilog="Example: fedagentgym settings learning.kl", excludes=(("markdown", "as_json"),))
 @click.argument("key", required=False, help="A key such as learning.kl, or the last part of one; without it all keys.")
 @PLUGINS
 @option("--markdown", is_flag=True, help="As a page of documentation.")
 @JSON
 def settings(key: str | None, markdown: bool, as_json: bool) -> None:
     """Print the settings of a run: every key with its default, its type and its meaning."""
-    if markdown and as_json:
-        raise OptionError("--markdown and --json exclude each other")
     from fedagentgym.experiment.settings_reference import describe_names, find_settings, list_settings, to_markdown
 
     entries = list_settings()
@@ -480,7 +478,7 @@ def report(run: Path) -> None:
 # ---- export ---------------------------------------------------------------------------------------------------------
 
 
-@command(epilog="Example: fedagentgym export runs/demo --out model --best")
+@command(epilog="Example: fedagentgym export runs/demo --out model --best", excludes=(("best", "number"),))
 @click.argument("run", type=PATH, help="Folder of a run.")
 @option("--out", "output", type=PATH, required=True, metavar="FOLDER", help="Folder to write; it must not exist.")
 @option("--best", is_flag=True, help="The best evaluated round instead of the last.")
@@ -498,8 +496,6 @@ def export(
     trust_plugins: bool,
 ) -> None:
     """Write the trained policy: model and tokenizer in one folder that transformers and vLLM load, or the adapter alone."""
-    if best and number is not None:
-        raise OptionError("--best and --round exclude each other")
     from fedagentgym.experiment.export import export_policy
     from fedagentgym.experiment.stored import Trust
 

@@ -203,13 +203,22 @@ class EnvOptions(Settings):
             for name, mark in part.get_marks().items()
         )
 
+    @property
+    def names_own_data(self) -> bool:
+        """True if data are named by their place on this machine; `installed` names published data of the package's catalogue."""
+        return any(
+            mark == "local" and (value := getattr(part, name)) is not None and not _is_installed(value)
+            for part in self.list_parts()
+            for name, mark in part.get_marks().items()
+        )
+
     def refuse_foreign(self, where: str, *, paths: bool = False) -> None:
         """Raise if options that others chose hold one that only the user of this machine decides; a place of data only if no
         `paths` are allowed."""
         for part in self.list_parts():
             for name in type(part).model_fields:
                 mark, value = part.get_marks()[name], getattr(part, name)
-                is_path = mark == "local" and not (isinstance(value, str) and value == INSTALLED)
+                is_path = mark == "local" and not _is_installed(value)
                 if name in part.model_fields_set and (mark == "owner" or (is_path and not paths)):
                     what = "a path on this machine" if is_path else "a protection of this machine"
                     raise DataError(f"{where}: {name!r} concerns {what}, which only its user decides: give it yourself")
@@ -220,7 +229,7 @@ class EnvOptions(Settings):
         kept = {}
         for name, mark in self.get_marks().items():
             value = getattr(self, name)
-            installed = mark == "local" and isinstance(value, str) and value == INSTALLED
+            installed = mark == "local" and _is_installed(value)
             if name in names and (mark in marks or installed):
                 try:
                     plain = to_jsonable_python(value)
@@ -237,3 +246,7 @@ def _list_words(annotation: Any) -> tuple[str, ...]:
     if kinds and all(isinstance(one, str) for one in kinds):
         return tuple(kinds)
     return _list_words(kinds[0]) if len(kinds) == 1 else ()
+
+
+def _is_installed(value: object) -> bool:
+    return isinstance(value, str) and value == INSTALLED

@@ -39,6 +39,7 @@ from fedagentgym.learning.evaluation import (
     summarise,
     with_temperature,
 )
+from fedagentgym.learning.memory import describe_caches
 from fedagentgym.learning.rollouts import collect
 from fedagentgym.learning.settings import EvaluationSettings
 from fedagentgym.learning.trajectory import Trajectory, group_by_task, read_lines
@@ -159,6 +160,12 @@ def run_evaluation(
         most = sum(
             (count_most_tokens(agent, one.env, len(_choose_tasks(one)) * one.settings.repeats) or 0) for one in sets
         )
+        policy_model, device = (getattr(getattr(agent, "policy", None), name, None) for name in ("model", "device"))
+        if policy_model is not None and getattr(device, "type", "") == "cpu":
+            together = min(total, max(one.settings.parallel_episodes for one in sets))
+            length = int(agent.policy.context_length)  # type: ignore[attr-defined]
+            if (warning := describe_caches(policy_model, length, together)) is not None:
+                log.warning("%s", warning)
         with show_progress(folder.name, total=total, most_tokens=most or None) as bar:
             for one in sets:
                 ids, player = _choose_tasks(one), with_temperature(agent, one.settings.temperature)

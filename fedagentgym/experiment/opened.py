@@ -122,11 +122,16 @@ def open_data(config: RunConfig) -> tuple[ClientSplit, tuple[OpenedSet, ...]]:
     return client_split, sets
 
 
-def check_held_out(client_split: ClientSplit, env: TextEnv, split: str, tasks: int | None) -> None:
-    """Refuse to evaluate on tasks from which a run learns: success there is not success on held-out tasks."""
+def check_evaluated(env: TextEnv, split: str) -> None:
+    """Refuse a split that is not one of an environment's for evaluation."""
     if env.canonical_split(split) not in env.evaluation_splits:
         listed = join_names(env.evaluation_splits)
         raise OptionError(f"{env.id} is evaluated on the splits {listed}; of {split!r} a run may learn")
+
+
+def check_held_out(client_split: ClientSplit, env: TextEnv, split: str, tasks: int | None) -> None:
+    """Refuse to evaluate on tasks from which a run learns: success there is not success on held-out tasks."""
+    check_evaluated(env, split)
     evaluated = env.pool.ids[:tasks]
     record, pool, options = client_split.record, client_split.pool, client_split.options
     if leaked := find_leaks(record, pool, options, env, evaluated):

@@ -54,7 +54,7 @@ from fedagentgym.leaderboard.entries import Entry, find_packaged, load_settings
 from fedagentgym.leaderboard.results import ENTRY, MAX_SEARCH_DEPTH, SUITE, Result, RunKey, join, name_run, pack
 from fedagentgym.leaderboard.suite import OpenedScenario, Suite, check_budget, make_config, open_scenario, to_yaml
 from fedagentgym.learning.evaluation import OpenedSet
-from fedagentgym.learning.recipe import prepare_agent
+from fedagentgym.learning.recipe import complete_tiny, prepare_agent
 from fedagentgym.runs.archive import Archive
 from fedagentgym.runs.folder import RunFolder, format_document
 from fedagentgym.runs.record import ENDPOINT, Usage, describe_agent, hide_secrets, publish_settings
@@ -188,9 +188,17 @@ def make_run_config(suite: Suite, entry: Entry, key: RunKey) -> RunConfig:
     return config
 
 
+def choose_settings(opened: OpenedScenario, entry: Entry) -> AgentSettings:
+    """The agent of an entry in a scenario: a tiny one that the package does not have follows the recipe of its environment."""
+    settings = load_settings(entry, opened.suite.ranking.temperature)
+    if starts_from_nothing(settings) and find_packaged(settings, opened.env) is None:
+        return complete_tiny(settings, opened.env.id, None)
+    return settings
+
+
 def make_evaluation_config(opened: OpenedScenario, entry: Entry, seed: int) -> EvaluationConfig:
     """The configuration of a run of the agents track."""
-    settings = load_settings(entry, opened.suite.ranking.temperature)
+    settings = choose_settings(opened, entry)
     options = opened.env.options.portable
     return EvaluationConfig(
         name=f"{opened.suite.name}-{name_run((opened.name, seed))}",
@@ -227,7 +235,7 @@ def begin(one: SuiteRun) -> None:
 def play(entries: Sequence[SuiteRun], workers: int = 0, store: Path | None = None) -> None:
     """Play every missing run, this many at a time (0: as many as there are cores). Finished runs are kept, and with a `store`
     written there too, from which a suite goes on on any machine. An agent that is unknown, whose model is not here, or that
-    cannot ask a server is refused before anything is written."""
+    cannot ask a server is refused before anything is written, and so are evaluated tasks from which agents learn."""
     for one in entries:
         if one.suite.track == "agents":
             settings = load_settings(one.entry, one.suite.ranking.temperature)
@@ -236,6 +244,9 @@ def play(entries: Sequence[SuiteRun], workers: int = 0, store: Path | None = Non
                 make_endpoint_agent(settings).close()
             elif (model := get_model(settings)) is not None:
                 locate_model(model)
+    scenarios = {(one.suite.digest, name): opened for one in entries for name, opened in one.opened.items()}
+    for opened in scenarios.values():
+        opened.check_held_out()
 
     def describe_saved() -> str:
         """The message after an interruption."""
@@ -310,7 +321,7 @@ def play_unit(unit: Sequence[PlannedRun]) -> Iterator[PlannedRun]:
         if one.suite.track == "agents":
             opened = open_scenario(one.suite, one.scenario, unit[0].seed).at(one.seed)
             if not one.run.is_finished:
-                env, settings = opened.env, load_settings(one.entry, one.suite.ranking.temperature)
+                env, settings = opened.env, choose_settings(opened, one.entry)
                 if starts_from_nothing(settings):  # the one that comes with the package, else one that is made now
                     made = find_packaged(settings, env)
                     settings = made or prepare_agent(settings, env.id, env.options.own, None)[0]

@@ -458,7 +458,9 @@ def describe_few_seeds(suite: Suite) -> str | None:
     if suite.track == "agents" or len(suite.seeds) >= MIN_REPLICATES:
         return None
     lacking = f"no interval, test or rank, which take {MIN_REPLICATES}"
-    more = f"raise `seeds` in a copy (fedagentgym bench show {quote_word(suite.name)} > mine.yaml) and play that"
+    more = "raise `seeds` in its file"
+    if suite.name in list_suites():
+        more = f"raise `seeds` in a copy (fedagentgym bench show {quote_word(suite.name)} > mine.yaml) and play that"
     return f"{count_things(len(suite.seeds), 'seed')}: {lacking}; for more, {more}"
 
 
@@ -605,6 +607,20 @@ class OpenedScenario:
         clients = {} if self.client_split is None else {"clients": len(self.client_split)}
         tasks = {**self.tasks.model_dump(mode="json"), **self.digests.model_dump()}
         return {"name": self.name, "env": self.env.id, "options": options, **tasks, **clients}
+
+    def check_held_out(self) -> None:
+        """Refuse a split from which agents learn, and on the methods track tasks that clients train on."""
+        from fedagentgym.envs import open_env
+        from fedagentgym.experiment.opened import check_evaluated, check_held_out
+
+        played = [self.suite.get_ranking(self.name)]
+        played += [self.suite.selection] if self.client_split is not None else []
+        for one in played:
+            env = open_env(self.env.id, **{**self.options, "split": one.split})
+            if self.client_split is None:
+                check_evaluated(env, one.split)
+            else:
+                check_held_out(self.client_split, env, one.split, one.tasks)
 
     def check(self) -> None:
         """Refuse other tasks than those that the suite was published with."""

@@ -35,7 +35,7 @@ from fedagentgym.experiment.estimate.plan import WorkPlan, plan_work
 from fedagentgym.experiment.evaluation_run import TASKS_AT_A_TIME
 from fedagentgym.leaderboard.entries import describe_plugins, find_packaged, load_settings, make_baseline
 from fedagentgym.leaderboard.metrics import find_metric
-from fedagentgym.leaderboard.play import make_evaluation_config
+from fedagentgym.leaderboard.play import choose_settings, make_evaluation_config
 from fedagentgym.leaderboard.rank import measure_run
 from fedagentgym.leaderboard.results import ENTRY, SUITE, Claim, Rerun, Result, RunKey, Verification, name_run
 from fedagentgym.leaderboard.suite import (
@@ -210,7 +210,8 @@ def compare_record(where: str, record: RunRecord, **expected: object) -> None:
 
 def make_agent_due(held: Held, key: RunKey, agent: AgentRecord) -> Due:
     """The content of a run of the agents track."""
-    opened, settings = held.open(key), load_settings(held.result.entry, held.suite.ranking.temperature)
+    opened = held.open(key)
+    settings = choose_settings(opened, held.result.entry)
     config = make_evaluation_config(opened, held.result.entry, key[1])
     reader = find_reply_reader(find_packaged(settings, opened.env) or settings, agent.kind, agent)
     ranked = Part(opened.env, config.evaluation.split, opened.ids, config.evaluation.repeats, config.seed)

@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from fedagentgym.base.rounding import format_bytes
+
 if TYPE_CHECKING:
     import torch
 
@@ -54,6 +56,22 @@ def estimate_token_bytes(model: Any) -> int:
     return count_token_bytes(int(config.num_hidden_layers), int(config.hidden_size), width, inner)
 
 
+def describe_caches(model: Any, tokens: int, episodes: int) -> str | None:
+    """A warning if the keys and values of so many episodes of this length may not fit into the machine's memory."""
+    config = model.config.get_text_config()
+    heads = int(config.num_attention_heads)
+    width = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
+    shared = int(getattr(config, "num_key_value_heads", None) or heads)
+    needed = 4 * 2 * int(config.num_hidden_layers) * shared * width * tokens * episodes
+    free = _read_free()
+    if needed <= free:
+        return None
+    return (
+        f"{episodes} episodes at a time of up to {tokens:,} tokens may need {format_bytes(needed)} for keys and values, and"
+        f" {format_bytes(free)} of memory are free: shorter ones (agent.context_length) or fewer (--parallel) need less"
+    )
+
+
 def read_free_bytes(device: torch.device) -> int:
     """Memory that this process may take: of a GPU what is free; of the machine an equal part for each processor, since as
     many workers may be running."""
@@ -68,8 +86,12 @@ def read_free_bytes(device: torch.device) -> int:
 @functools.lru_cache(maxsize=1)
 def _read_free_share(second: int) -> int:
     """Read the machine's free memory once in a second: a tiny model makes a hundred passes in one."""
+    return _read_free() // (os.cpu_count() or 1)
+
+
+def _read_free() -> int:
     sizes = [size for size in (_read_available(), _read_group_rest()) if size is not None]
-    return min(sizes, default=1 << 62) // (os.cpu_count() or 1)
+    return min(sizes, default=1 << 62)
 
 
 def _read_available() -> int | None:

@@ -7,13 +7,14 @@ long texts are shortened. Data for scripts is written by the filter `tojson`, wh
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from fedagentgym.base.errors import show_invisible_characters
 from fedagentgym.base.rounding import format_bytes, format_fixed, subtract_shown
@@ -54,7 +55,12 @@ def load_environment() -> Environment:
     environment.globals["asset"] = read_asset
     environment.tests["strong"] = lambda text: isinstance(text, Strong)
     environment.filters.update(
-        bound=format_bound, bytes=format_bytes, percent=format_percent, place=format_place, points=format_points
+        bound=format_bound,
+        bytes=format_bytes,
+        percent=format_percent,
+        place=format_place,
+        points=format_points,
+        together=keep_together,
     )
     return environment
 
@@ -69,6 +75,16 @@ def show(value: object) -> object:
         return value
     text = "" if value is None else str(value)
     return show_invisible_characters(text if len(text) <= MAX_TEXT_LENGTH else f"{text[:MAX_TEXT_LENGTH]}…")
+
+
+def keep_together(text: object) -> Markup:
+    """A cell in which an interval and a percentage stay on one line.
+
+    >>> print(keep_together("a row: 61.4 % [55.7, 67.1]"))
+    a row: 61.4&nbsp;% [55.7,&nbsp;67.1]
+    """
+    whole = re.sub(r"(?<=\d) (?=%)", "&nbsp;", str(escape(show(text))))
+    return Markup(re.sub(r"\[[^\[\]]{1,40}\]", lambda found: found[0].replace(" ", "&nbsp;"), whole))
 
 
 @cache

@@ -182,8 +182,9 @@ def _is_same_task(pool: TaskPool, other: TaskPool, name: str) -> bool:
 
 
 def has_own_tasks(env: TextEnv) -> bool:
-    """Return whether the tasks come from code or data of the user; the package's own splits have no task in common."""
-    return type(env).__module__.partition(".")[0] != "fedagentgym" or env.options.names_local_data
+    """Return whether the tasks come from code or data of the user. The package's own splits have no task in common, and ids of
+    published data that are installed name their split."""
+    return type(env).__module__.partition(".")[0] != "fedagentgym" or env.options.names_own_data
 
 
 def find_same_tasks(pool: TaskPool, held: Iterable[str], other: TaskPool, ids: Sequence[str]) -> list[str]:

@@ -282,7 +282,7 @@ def test_demonstrations_with_noise_mark_what_not_to_imitate() -> None:
 
 def test_a_demonstration_longer_than_a_reply_may_be_is_an_error() -> None:
     agent = make_agent(decoding=Decoding(max_new_tokens=3))
-    with pytest.raises(OptionError, match="more than max_new_tokens 3"):
+    with pytest.raises(OptionError, match=r"more than agent\.decoding\.max_new_tokens 3"):
         play(SHOP, Demonstrator(agent).play(SHOP))
 
 

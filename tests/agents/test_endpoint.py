@@ -203,7 +203,7 @@ def test_reply_worlds_and_keys(server: Server, monkeypatch: pytest.MonkeyPatch) 
         ({"options": {"cost_cap": 1.0}}, "needs prices"),
         ({"options": {"concurency": 1}}, "did you mean 'concurrency'"),
         ({"decoding": {"constrained": True}}, "cannot constrain"),
-        ({"adapter": {"rank": 4}}, "evaluation only"),
+        ({"adapter": {"rank": 4}}, "does not use adapter"),
     ],
 )
 def test_impossible_settings_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -123,7 +123,7 @@ def test_the_episodes_of_every_set_are_replayed(finished: Path, capsys: pytest.C
     asked = ["eval", "--env", "QA", "--env-set", "size=tiny", "--split", "test", "--check", str(file)]
     assert main([*asked, "--only", "questions"]) == 0
     assert main(asked) == 2 and main([*asked[:-2], "--only", "own"]) == 2
-    assert "goes with --check" in capsys.readouterr().err
+    assert "does nothing without --check" in capsys.readouterr().err
 
 
 def test_a_set_alone_is_judged_as_evaluate_does() -> None:

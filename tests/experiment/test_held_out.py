@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +14,9 @@ import pytest
 from fedagentgym import register_env
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import merge
+from fedagentgym.cli.main import main
 from fedagentgym.envs import TaskPool, TextEnv, View
+from fedagentgym.envs.make import read_options
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.opened import open_data
 from fedagentgym.partitions import federate
@@ -185,3 +189,69 @@ def test_blanks_make_no_other_task(change: str, tmp_path: Path) -> None:
 def test_states_that_are_alike_by_chance_are_no_leak() -> None:
     """Guess hides one of few numbers: nearly every number of `val` is hidden in `train` too."""
     open_run({"evaluation": {"tasks": None}, "ranking": {}})
+
+
+SUITE = {
+    "name": "mine",
+    "version": 1,
+    "title": "Mine",
+    "scenarios": {"one": {}},
+    "seeds": [0],
+    "ranking": {"split": "test", "tasks": None},
+    "baselines": {"own": {}},
+}
+
+
+def run_suite(folder: Path, changes: Mapping[str, Any], *words: str) -> int:
+    """`bench run` of a suite of one's own, in its folder."""
+    (folder / "mine.yaml").write_text(json.dumps(merge(SUITE, changes)))
+    return main(["bench", "run", str(folder / "mine.yaml"), "--out", str(folder / "runs"), "--workers", "1", *words])
+
+
+@pytest.mark.parametrize("kind", ["pool", "plugin", "file", "mixture", "chosen"])
+def test_a_suite_of_ones_own_is_refused_before_anything_is_written(
+    kind: str, sums: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, env = [], dict[str, Any]({"id": Named.id})
+    if kind in ("file", "mixture", "chosen"):
+        if kind != "chosen":  # there the tasks that draw the curve alone are held
+            (tmp_path / "test.jsonl").write_text((tmp_path / "val.jsonl").read_text())
+        env = {"id": "fedagentgym/Math-v0", "options": {"data": sums}}
+    if kind == "mixture":
+        members = [{"name": "sums", "env": "Math", "options": {"data": sums}}]
+        env = {"id": "fedagentgym/Mixture-v0", "options": {"members": members}}
+    elif kind == "plugin":
+        source = inspect.getsource(Echo).replace("test/Echo-v0", "test/Plugged-v0")
+        head = "from typing import NamedTuple\nfrom fedagentgym import register_env\n"
+        head += "from fedagentgym.envs import TaskPool, TextEnv, View\nclass State(NamedTuple):\n    word: str\n"
+        (tmp_path / "mine.py").write_text(f"{head}Any = object\n{source}\nregister_env(Echo.id, Echo)\n")
+        words, env = ["--plugin", str(tmp_path / "mine.py")], {"id": "test/Plugged-v0"}
+    elif kind == "pool":
+        register_env(Named.id, Named, replace=True)
+    whole = {"partition": {"clients": 1, "tasks_per_client": 32}, "federation": {"clients_per_round": 1}}
+    config = {key: value for key, value in merge(SMALL_CONFIG, {"env": env, **whole}).items() if key != "evaluation"}
+    changes = {"track": "methods", "config": config, "pairs": [], "selection": {"split": "val", "tasks": None}}
+    assert run_suite(tmp_path, changes, *words) == 2
+    said = capsys.readouterr().err
+    assert re.search(r"clients train on \d+ of the \d+ evaluated tasks", said) and said.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_suite_of_agents_is_played_on_splits_for_evaluation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenarios = {"one": {"env": "fedagentgym/Guess-v0"}}
+    played = {"track": "agents", "scenarios": scenarios, "baselines": {"own": {"agent": "random"}}}
+    assert run_suite(tmp_path, {**played, "ranking": {"split": "train", "tasks": 4}}) == 2
+    assert "of 'train' a run may learn" in capsys.readouterr().err and not (tmp_path / "runs").exists()
+    assert run_suite(tmp_path, {**played, "ranking": {"split": "test", "tasks": 4}}) == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "is_own"), [(None, False), ("installed", False), ("games", True), ("./installed", True)]
+)
+@pytest.mark.parametrize(("env", "option"), [("ALFWorld", "games"), ("WebShop", "data"), ("Math", "data")])
+def test_only_data_of_ones_own_are_compared_by_payload(env: str, option: str, data: str | None, is_own: bool) -> None:
+    """Ids of published data that are installed name their split, and reading thousands of games takes seconds."""
+    options = read_options(f"fedagentgym/{env}-v0", {} if data is None else {option: data})
+    assert options.names_own_data == is_own and options.names_local_data == (data is not None)

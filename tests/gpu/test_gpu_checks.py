@@ -152,7 +152,7 @@ def test_a_device_that_is_not_here_is_one_sentence(device: str, capsys: Any) -> 
 
 def test_a_device_without_the_checks_is_refused(capsys: Any) -> None:
     assert main(["doctor", "--device", "cpu"]) == 2
-    assert "give both" in capsys.readouterr().err
+    assert "does nothing without --gpu" in capsys.readouterr().err
 
 
 def test_a_random_model_has_the_stated_size(tmp_path: Path, bench: gpu.Bench) -> None:

@@ -9,9 +9,13 @@ import yaml
 
 from benchmarks.excerpts import fill_page
 from fedagentgym.cli.main import main
+from fedagentgym.leaderboard.entries import make_agent_entry
 from fedagentgym.leaderboard.page.tables import READY, list_overview
+from fedagentgym.leaderboard.play import choose_settings
 from fedagentgym.leaderboard.results import Result, name_run, read_suites
+from fedagentgym.leaderboard.suite import load_suite, open_scenario
 from fedagentgym.leaderboard.verify import verify
+from fedagentgym.learning.recipe import load_recipe
 from tests.leaderboard.recount import recount
 
 PLACE = Path(__file__).parents[2] / "leaderboard"
@@ -101,3 +105,12 @@ def test_readme_and_docs_show_what_the_page_of_the_results_has(root: Path, tmp_p
     for page in (root / "README.md", *(root / "docs" / "experiments").glob("*.md")):
         text = page.read_text("utf-8")
         assert text == fill_page(text, tmp_path), f"{page.name}: run make leaderboard"
+
+
+def test_a_tiny_agent_follows_the_recipe_where_the_package_has_none() -> None:
+    suite, entry = load_suite("agents-tiny-v1"), make_agent_entry({"name": "tiny"})
+    houses, shop = (choose_settings(open_scenario(suite, name), entry) for name in ("houses", "shop"))
+    recipe = load_recipe("tiny-webshop").agent
+    assert houses.context is None and shop.context == recipe.context == "window"
+    assert shop.decoding is not None and recipe.decoding is not None
+    assert shop.decoding.max_new_tokens == recipe.decoding.max_new_tokens == 64

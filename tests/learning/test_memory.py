@@ -14,6 +14,7 @@ from transformers import LlamaConfig
 
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.base.errors import OptionError
+from fedagentgym.base.rounding import format_bytes
 from fedagentgym.learning import memory
 from fedagentgym.learning.learner import PolicyUpdate
 from fedagentgym.learning.memory import estimate_token_bytes, find_pass_limits
@@ -45,6 +46,19 @@ def test_the_number_of_tokens_falls_with_the_models_size(monkeypatch: pytest.Mon
     assert tiny.micro_tokens == memory.MAX_TOKENS["cpu"] and large.micro_tokens == memory.MIN_TOKENS
     assert small.micro_tokens == small.kept == memory.CPU_BUDGET // estimate_token_bytes(SMALL)
     assert large.kept < large.micro_tokens
+
+
+@pytest.mark.parametrize("heads", [3, 9])
+def test_keys_and_values_that_may_not_fit_are_warned_of(heads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Sizes(576, 30, 1536, 9)
+    model.config.num_key_value_heads = heads
+    needed = 64 * 8192 * 30 * 2 * heads * 64 * 4  # keys and values of every block, in single precision
+    monkeypatch.setattr(memory, "_read_free", lambda: needed)
+    assert memory.describe_caches(model, 8192, 64) is None
+    monkeypatch.setattr(memory, "_read_free", lambda: needed - 1)
+    said = memory.describe_caches(model, 8192, 64)
+    assert said is not None and f"64 episodes at a time of up to 8,192 tokens may need {format_bytes(needed)}" in said
+    assert memory.describe_caches(model, 4096, 64) is None and memory.describe_caches(model, 8192, 8) is None
 
 
 @pytest.mark.parametrize("told", ["auto", 512])

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -14,6 +15,10 @@ import pytest
 from fedagentgym.agents import AGENTS
 from fedagentgym.agents.players.scripted import ScriptedAgent, ScriptedPlayers
 from fedagentgym.agents.protocols import Move
+from fedagentgym.algorithms import ALGORITHMS, Averaging, AveragingSettings
+from fedagentgym.algorithms.base import get_algorithm_class
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.settings import Settings
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.federation.aggregation import AGGREGATION_RULES, AggregationRule
 from fedagentgym.federation.algorithm import ServerState
@@ -27,7 +32,7 @@ from fedagentgym.testing import check_advantage, check_agent, check_aggregation,
 
 @pytest.fixture(autouse=True)
 def registries_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    for registry in (ADVANTAGES, AGENTS, AGGREGATION_RULES, BACKENDS, OBJECTIVES):
+    for registry in (ADVANTAGES, AGENTS, AGGREGATION_RULES, ALGORITHMS, BACKENDS, OBJECTIVES):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
 
 
@@ -265,3 +270,31 @@ def test_a_broken_aggregation_rule_is_told_what_is_wrong(change: Any, says: str)
     AGGREGATION_RULES.register("mine", make_rule(change))
     with pytest.raises(AssertionError, match=says):
         check_aggregation("mine")
+
+
+class Nameless(Settings):
+    pass
+
+
+class Foreign(AveragingSettings):
+    name: Literal["other"] = "other"
+
+
+class Free(AveragingSettings):
+    name: str = "mine"
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (None, "has no class of settings"),
+        (dict, "has no class of settings"),
+        (Nameless, "Nameless, have no name; write name: Literal"),
+        (Foreign, "Foreign, have the names 'other'; write name: Literal"),
+        (Free, ""),
+    ],
+)
+def test_a_method_without_settings_of_its_name_is_told_what_is_missing(settings: Any, told: str) -> None:
+    ALGORITHMS.register("mine", type("Mine", (Averaging,), {"settings_class": settings} if settings else {}))
+    with pytest.raises(OptionError, match=told) if told else contextlib.nullcontext():
+        get_algorithm_class({"name": "mine"})

@@ -282,8 +282,6 @@ class EndpointAgent:
         decoding = settings.decoding or Decoding(temperature=0.4, max_new_tokens=512)
         if decoding.constrained:
             raise OptionError("agent 'endpoint' cannot constrain a hosted model's replies: set constrained: false")
-        if settings.adapter is not None:
-            raise OptionError("agent 'endpoint' is for evaluation only and takes no adapter")
         self.name = settings.name
         self.settings = settings
         think = ENDPOINT_THINKS if settings.think is None else settings.think

@@ -133,8 +133,9 @@ class DemonstratorPlayers(RowPlayers[_ExpertRow]):
             if not ids or ids[-1] not in self.agent.tokenizer.stop_ids:
                 ids = (*ids, min(self.agent.tokenizer.stop_ids))
             if len(ids) > most:
+                limit = f"agent.decoding.max_new_tokens {most}"
                 raise OptionError(
-                    f"the expert's reply {reply[:60]!r} has {len(ids)} tokens, more than max_new_tokens {most}: raise it"
+                    f"the expert's reply {reply[:60]!r} has {len(ids)} tokens, more than {limit}: raise it"
                 )
             action, form = self.agent.parse(self.env, reply)
             move = Move(reply, action, form, context.ids, ids, fresh=context.fresh, learn=not at_random)

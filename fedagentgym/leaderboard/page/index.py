@@ -77,6 +77,8 @@ def view_suite(
     if suite.power is not None:
         power = f"{format_fixed(100 * suite.power, 1)} points (found in four of five repetitions of the suite)"
     named = join_names(map(str, suite.seeds))
+    if runs > 2 and list(suite.seeds) == list(range(suite.seeds[0], suite.seeds[0] + runs)):
+        named = f"{suite.seeds[0]} to {suite.seeds[-1]}"
     splits = dict.fromkeys(suite.get_ranking(name).split for name in suite.scenarios)
     facts = [
         ("entries", f"{len(found.entries)}"),

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from fedagentgym.base.errors import unknown_name_error
+from fedagentgym.base.errors import join_names, unknown_name_error
 from fedagentgym.base.escape import escape_csv, escape_markdown, quote_word
 from fedagentgym.base.rounding import format_fixed, format_range, subtract_shown
 from fedagentgym.base.statistics import (
@@ -251,9 +251,15 @@ def list_overview(
         name, ordered = found.suite.rank_by, order_entries(found.entries, places)
         for entry in sorted(ordered, key=is_reference):  # references come last
             measured = entry.numbers.overall.get(name)
-            reached = "" if measured is None or not entry.is_whole else _format_cell(measured, name)
+            if measured is not None and entry.is_whole:
+                reached = _format_cell(measured, name)
+            else:
+                shown, metric = entry.numbers.by_scenario, find_metric(name)
+                parts = [f"{one} {format_value(shown[one][name].mean, metric)}" for one in shown if name in shown[one]]
+                missing = join_names(one for one in found.suite.scenarios if one not in shown)
+                reached = "; ".join([*parts, *([f"{missing} not run"] if missing else ["not ranked"])])
             title = f"{entry.entry.title} (reference)" if is_reference(entry) else entry.entry.title
-            agents.append((found.key, title, reached or "not ranked", format_status(entry), ""))
+            agents.append((found.key, title, reached, format_status(entry), ""))
         played = {record.agent.model for entry in ordered for record in entry.records.values()}
         agents += _list_ready(found, [model for model in READY if model not in played])
     return methods, agents

@@ -1,0 +1,131 @@
+"""No option is accepted and then ignored: what a mode of a command does not use is refused in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from fedagentgym.cli.application import load_application
+from fedagentgym.cli.main import main
+from fedagentgym.cli.options import Command
+
+MODES = {
+    "eval --suite": "agent agent_set scenarios output plugins as_json",
+    "eval --check": "env env_set split only plugins as_json",
+    "pretrain --check": "env as_json",
+    "pretrain --ship": "env as_json",
+}
+"""What each mode uses; every other option of the command is refused beside it."""
+VALUES = {
+    "--env": "Guess", "--agent": "random", "--agent-set": "options={}", "--env-set": "size=tiny", "--set": "steps=2",
+    "--sweep": "seed=0,1", "--gpu": "h100", "--prices": ("1", "2"), "--temperature": "0.5", "--out": "written",
+    "--plugin": "json", "--role": "server=2",
+}  # fmt: skip
+
+
+def list_commands(group: click.Group, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Command]]:
+    for name, one in group.commands.items():
+        if isinstance(one, click.Group):
+            yield from list_commands(one, (*before, name))
+        elif isinstance(one, Command):
+            yield (*before, name), one
+
+
+COMMANDS = dict(list_commands(load_application()))
+
+
+def write(command: Command, name: str) -> list[str]:
+    """The words that give an option, or an argument."""
+    parameter = next(one for one in command.params if one.name == name)
+    if isinstance(parameter, click.Argument):
+        return ["given"]
+    flag = parameter.opts[0]
+    assert isinstance(parameter, click.Option)
+    if parameter.is_flag:
+        return [flag]
+    value = VALUES.get(flag, "1")
+    return [flag, *([value] if isinstance(value, str) else value)]
+
+
+def list_vain_lines() -> Iterator[tuple[str, ...]]:
+    """Every pair of a mode and an option that it does not use, every option without what it needs, every pair that excludes."""
+    for words, command in COMMANDS.items():
+        required = [one for one in command.params if one.required and isinstance(one, click.Argument)]
+        begin = (*words, *("tiny" for _ in required))
+        options = {str(one.name) for one in command.params if isinstance(one, click.Option)} - {"quiet"}
+        for mode, used in command.modes.items():
+            for name in sorted(options - {mode, *used}):
+                yield (*begin, *write(command, mode), *write(command, name))
+        for name in command.needs:
+            yield (*begin, *write(command, name))
+        for first, second in command.excludes:
+            yield (*begin, *write(command, first), *write(command, second))
+
+
+def test_the_table_of_modes_is_the_one_that_was_thought_through() -> None:
+    found = {
+        " ".join((*words, *write(command, mode)[:1])): set(used)
+        for words, command in COMMANDS.items()
+        for mode, used in command.modes.items()
+    }
+    assert found == {mode: set(used.split()) for mode, used in MODES.items()}
+    for command in COMMANDS.values():  # each names parameters that exist
+        names = {str(one.name) for one in command.params}
+        named = {*command.modes, *command.needs, *(one for pair in command.excludes for one in pair)}
+        named.update(one for each in (*command.modes.values(), *command.needs.values()) for one in each)
+        assert named <= names
+
+
+def test_what_a_mode_does_not_use_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = list(list_vain_lines())
+    assert len(lines) > 60
+    for line in lines:
+        assert main(list(line)) == 2, line
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and ("does nothing" in said or "exclude each other" in said), line
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("eval --env Guess --agent random --agent-set model=x", "agent 'random' does not use model"),
+        ("eval --env Guess --agent expert --agent-set decoding.temperature=1", "agent 'expert' does not use decoding"),
+        ("eval --env Guess --agent human --agent-set template=compact", "agent 'human' does not use template"),
+        ("eval --env Guess --agent endpoint --agent-set model=m --agent-set dtype=float32", "does not use dtype"),
+        ("bench run agents-tiny-v1 --agent random --agent-set model=x", "agent 'random' does not use model"),
+        ("bench run agents-tiny-v1 --agent random --set learning.learning_rate=1", "exclude each other"),
+        ("bench run smoke --baseline fedagent --set learning.learning_rate=1 --name x", "exclude each other"),
+        ("bench run smoke --baseline fedagent --title x", "--title is for an entry of your own"),
+        ("bench plan smoke --price 2", "does nothing without --agent"),
+        ("bench plan agents-tiny-v1 --details", "no --details"),
+        ("plan tiny-skills --gpu h200", "--gpu is about a GPU"),
+        ("train tiny-skills --sweep seed=1,2 --seeds 1,2", "--sweep and --seeds"),
+        ("label Guess --agent random --error 0.5", "--error does nothing to the agent 'random'"),
+        ("label Guess --temperature 0.5", "--temperature does nothing to the agent 'handicapped'"),
+        ("label Guess --agent tiny --turns 3", "--turns does nothing to the agent 'tiny'"),
+        ("model add smollm2 --revision main", "--revision is for a model of the hub"),
+        ("data fetch math --subset en", "subset"),
+        ("split compare split.json --env Guess", "leave it out"),
+        ("split make uniform --env Guess --clients 3 --tasks-per-client 5 --omega 1", "unknown key"),
+        ("play Guess --client 1", "--client-split is missing"),
+        ("pretrain smollm2 --check", "for the tiny agents"),
+    ],
+)
+def test_what_only_the_values_tell_is_refused_too(
+    line: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if "split.json" in line:
+        made = "split make uniform --env Guess --clients 2 --tasks-per-client 3 --out split.json"
+        assert main(made.split()) == 0
+        capsys.readouterr()
+    assert main(line.split()) == 2
+    said = capsys.readouterr().err
+    assert says in said and said.count("\n") == 1
