@@ -252,11 +252,11 @@ def find_databases(folder: Path) -> dict[str, tuple[Path, ...]]:
     """The databases of a folder by their names; several files of one name are one database with other rows."""
     found: dict[str, list[Path]] = {}
     for file in sorted(folder.iterdir()):
-        if file.suffix in SUFFIXES and file.is_file():
+        if file.suffix.lower() in SUFFIXES and file.is_file():
             found[file.stem] = [file]
     places = [folder / "database", folder / "databases", *sorted(folder.glob("*_databases"))]
     for home in (home for place in places if place.is_dir() for home in sorted(place.iterdir()) if home.is_dir()):
-        files = [file for file in sorted(home.iterdir()) if file.suffix in SUFFIXES and file.is_file()]
+        files = [file for file in sorted(home.iterdir()) if file.suffix.lower() in SUFFIXES and file.is_file()]
         if files:
             found.setdefault(home.name, []).extend(sorted(files, key=lambda file: file.stem != home.name))
     if not found:
