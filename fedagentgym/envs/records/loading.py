@@ -108,8 +108,8 @@ def _stamp(folder: Path) -> tuple[tuple[str | Path, tuple[int, int, int]], ...]:
     if not found:
         raise DataError(f"{format_path(folder)} has no questions: neither {QUESTIONS} nor one of {', '.join(FILES)}")
     chosen = [QUESTIONS] if QUESTIONS in found else found
-    names: list[str | Path] = [*chosen, *(file for files in find_databases(folder).values() for file in files)]
-    return tuple((name, stamp_file(folder / name)) for name in names)
+    files = [file for files in find_databases(folder).values() for file in files]
+    return *((name, stamp_file(folder / name)) for name in chosen), *((file, stamp_file(file)) for file in files)
 
 
 @lru_cache(maxsize=8)
