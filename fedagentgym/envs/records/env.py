@@ -280,7 +280,7 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
         if table is None:
             return f"There is no table {shorten(name, 40)} . Tables: {', '.join(database.statements)}", False
         try:
-            rows = write_result(database.show(table, 3), self.options.rows_shown)
+            rows = write_result(database.show(table, 3, self._make_budget()), self.options.rows_shown)
         except QueryError as error:
             rows = str(error)
         return f"{database.statements[table]}\n{rows}"[:MOST_SHOWN], True

@@ -90,6 +90,9 @@ _NO_FUNCTIONS = frozenset(
     """
     )
 )
+_PARTS = split_words(
+    "data idx content docsize config segments segdir stat node rowid parent"  # of fts5, fts3 and fts4, and rtree
+)
 _MASTER = frozenset(("sqlite_master", "sqlite_schema"))
 _TOKEN = re.compile(
     r"""'(?:[^']|'')*(?:'|\Z)|"(?:[^"]|"")*(?:"|\Z)|`(?:[^`]|``)*(?:`|\Z)|\[[^\]]*(?:\]|\Z)"""
@@ -155,7 +158,8 @@ class Database:
         rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY rowid")
         made = {name: sql or "" for name, sql in rows if not name.startswith("sqlite_")}
         self._readable = frozenset(name.lower() for name in made) | _MASTER
-        self.statements = {name: sql for name, sql in made.items() if not name.startswith(_list_inner(made))}
+        inner = _list_inner(made)
+        self.statements = {name: sql for name, sql in made.items() if name not in inner}
         for limit, value in {**LIMITS, sqlite3.SQLITE_LIMIT_LENGTH: LONGEST_CELL[kind]}.items():
             connection.setlimit(limit, value)
         widest = max((_count_columns(connection, name) for name in self.statements), default=0)
@@ -221,9 +225,9 @@ class Database:
         """The rows of a query, at most `most`; `QueryError` if it is refused, wrong, or takes too much."""
         return self._run(check_text(text), Budget() if budget is None else budget, most, trusted=False)
 
-    def show(self, table: str, most: int) -> Result:
+    def show(self, table: str, most: int, budget: Budget) -> Result:
         """The first rows of a table, whose values may be longer than those that queries read."""
-        return self._run(f"SELECT * FROM {quote(table)} LIMIT {most}", Budget(), most, trusted=True)
+        return self._run(f"SELECT * FROM {quote(table)} LIMIT {most}", budget, most, trusted=True)
 
     def _run(self, sql: str, spent: Budget, most: int, *, trusted: bool) -> Result:
         with self._lock:
@@ -412,16 +416,18 @@ def _list_tables(connection: sqlite3.Connection) -> list[str]:
         for name, sql in connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
         if not name.startswith("sqlite_")
     }
-    return [name for name, sql in made.items() if not _is_virtual(sql) and not name.startswith(_list_inner(made))]
+    inner = _list_inner(made)
+    return [name for name, sql in made.items() if not _is_virtual(sql) and name not in inner]
 
 
 def _is_virtual(statement: str) -> bool:
     return statement[:14].upper() == "CREATE VIRTUAL"
 
 
-def _list_inner(statements: Mapping[str, str]) -> tuple[str, ...]:
-    """How the names of the tables begin in which full-text indexes and the like keep their parts."""
-    return tuple(f"{name}_" for name, statement in statements.items() if _is_virtual(statement))
+def _list_inner(statements: Mapping[str, str]) -> set[str]:
+    """The tables in which full-text and spatial indexes keep their parts."""
+    virtual = [name for name, statement in statements.items() if _is_virtual(statement)]
+    return {f"{name}_{part}" for name in virtual for part in _PARTS}
 
 
 def _change_rows(connection: sqlite3.Connection, table: str, share: float, draw: Stream) -> None:

@@ -262,7 +262,7 @@ def test_tables_as_they_are_at_hospitals(tmp_path: Path) -> None:
         """CREATE TABLE "our patients" (id INTEGER PRIMARY KEY, name TEXT, "born in" INT, photo BLOB, twice AS ("born in" * 2));
         CREATE TABLE [select] (a); CREATE TABLE bare (a, b); CREATE VIEW old AS SELECT name FROM "our patients" WHERE id < 9;
         CREATE VIEW broken AS SELECT * FROM gone; CREATE UNIQUE INDEX one ON "our patients" (lower(name) || id);
-        CREATE VIRTUAL TABLE notes USING fts5(body);
+        CREATE VIRTUAL TABLE notes USING fts5(body); CREATE TABLE notes_kept (a);
         CREATE TRIGGER no_change BEFORE UPDATE ON "our patients" BEGIN SELECT RAISE(ABORT, 'no'); END;
         CREATE TRIGGER no_loss BEFORE DELETE ON "our patients" BEGIN SELECT RAISE(ABORT, 'no'); END;"""
     )
@@ -284,7 +284,7 @@ def test_tables_as_they_are_at_hospitals(tmp_path: Path) -> None:
     rows = [{"question": "How many?", "query": query} for query in asked]
     (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
     env: Any = open_env(RECORDS, data=str(tmp_path), max_turns=20)
-    assert env.reset(seed=0)[0].endswith("Tables: our patients, select, bare, old, broken, notes, wide")
+    assert env.reset(seed=0)[0].endswith("Tables: our patients, select, bare, old, broken, notes, notes_kept, wide")
     for name, says in {
         "our patients": "1 | Zo\ufffd | 1950 | ( 100000 bytes )",
         '"Our Patients"': "( 3 rows )",
