@@ -18,7 +18,7 @@ from fedagentgym.envs.records.guard import Result
 RECORDS_VERIFIER_VERSION = "records/1"
 TOLERANCE = 1e-6
 ROUNDING = 1e-12
-"""What the order in which numbers are added does to their sum, in parts of it."""
+"""The share of a sum that the order of its parts can change."""
 MOST_PERMUTED = 4
 """Columns up to which their order is free."""
 Row = tuple[Any, ...]

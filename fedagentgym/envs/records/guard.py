@@ -398,7 +398,7 @@ def _strip(name: str, strip: Callable[[str, str], str], text: Any, signs: Any) -
 
 @lru_cache(maxsize=16_384, typed=True)
 def _call_function(name: str, *given: Any) -> Any:
-    """What SQLite's own function returns."""
+    """Call SQLite's own function."""
     if not hasattr(_local, "connection"):
         _local.connection = connect_memory()
     return _local.connection.execute(f"SELECT {name}({', '.join('?' * len(given))})", given).fetchone()[0]
