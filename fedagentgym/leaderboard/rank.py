@@ -160,8 +160,8 @@ def measure_run(suite: Suite, scenario: str, record: RunRecord, groups: Sequence
 
 
 def _measure_own_rewards(record: RunRecord, objectives: Sequence[Sequence[str]]) -> dict[str, float]:
-    """The rewards of the ranked policy for the components that each client asks for, which count alike, on the client's own mixture
-    of the ranked tasks: over all clients, and over those with the objectives that pay least."""
+    """The rewards of the ranked policy for the components that each client asks for, which count alike, on the client's own
+    mixture of the ranked tasks: over all clients, and over those with the objectives that pay least."""
     assert record.ranked is not None
     categories = record.ranked.categories
     by_objectives: list[list[float]] = [[] for _ in objectives]

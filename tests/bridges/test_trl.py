@@ -168,6 +168,25 @@ def test_an_environment_for_tools_plays_one_episode(guess: Any) -> None:
     assert instance.get_reward() == 0.0
 
 
+@pytest.mark.parametrize(
+    ("env_id", "options"),
+    [("fedagentgym/Records-v0", {}), ("fedagentgym/QA-v0", {"tools": ["search"], "corpus": "all"})],
+)
+def test_queries_and_searches_by_tool_calls_are_those_of_the_environment(env_id: str, options: dict[str, Any]) -> None:
+    env: Any = open_env(env_id, split="val", **options)
+    instance = make_environment_factory(env)()
+    for row in make_tool_rows(env, env.pool.ids[:6]):
+        said = [instance.reset(**row)]
+        (episode,) = env.reset_many([row["task"]], [row["seed"]])
+        assert episode.view.observation in said[0]
+        expert = env.expert()
+        while not episode.over:
+            action = expert.act(episode)
+            (episode,) = env.step_many([episode], [action])
+            assert episode.view.observation in instance.act(action)
+        assert instance.get_reward() == episode.reward == 1.0
+
+
 def train_with_tool_calls(
     guess: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, factory: Any, rows: list[dict[str, Any]] | None
 ) -> list[str]:

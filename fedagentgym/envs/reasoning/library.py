@@ -6,6 +6,7 @@ pages of this title; any other query finds the pages that match it best by BM25,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.files import format_path, read_text
+from fedagentgym.base.files import format_path, read_text, stamp_file
 from fedagentgym.base.streams import derive, stream
 from fedagentgym.envs.reasoning.generators.knowledge import COUNTS, KnowledgeBase, get_knowledge_base
 from fedagentgym.envs.reasoning.generators.problems import Fact
@@ -30,6 +31,7 @@ MAX_ASKED = 200
 NOTHING = "Nothing found ."
 SUFFIXES = (".txt", ".md")
 MAX_PAGE_LENGTH, MAX_PAGES = 1_500, 500_000
+_BETWEEN_PARAGRAPHS = re.compile(r"\n[^\S\n]*\n")
 
 
 class OwnLibrary(ClientVariant):
@@ -169,16 +171,23 @@ def open_folder(folder: Path) -> Library:
     """The paragraphs of the text files of a folder and of those in it; a file's name is their title, its folder their topic."""
     if not folder.is_dir():
         raise DataError(f"library: there is no folder {format_path(folder)}")
-    pages, topics = [], {}
-    for file in sorted(file for file in folder.rglob("*") if file.suffix in SUFFIXES and file.is_file()):
-        topics[file.stem] = file.parent.relative_to(folder).as_posix()
-        for paragraph in read_text(file).split("\n\n"):
-            text = " ".join(paragraph.split())
-            pages += [
-                Fact(file.stem, text[start : start + MAX_PAGE_LENGTH]) for start in range(0, len(text), MAX_PAGE_LENGTH)
-            ]
-        if len(pages) > MAX_PAGES:
+    found = (file for file in sorted(folder.rglob("*")) if file.suffix.lower() in SUFFIXES and file.is_file())
+    shown = (file for file in found if not any(name.startswith(".") for name in file.relative_to(folder).parts))
+    return _read_files(folder, *((file, stamp_file(file)) for file in shown))
+
+
+@lru_cache(maxsize=4)
+def _read_files(folder: Path, *files: tuple[Path, tuple[int, int, int]]) -> Library:
+    topics: dict[Fact, str] = {}
+    for file, _ in files:
+        text = "\n".join(read_text(file).removeprefix("\ufeff").splitlines())
+        for paragraph in _BETWEEN_PARAGRAPHS.split(text):
+            words = " ".join(paragraph.split())
+            for start in range(0, len(words), MAX_PAGE_LENGTH):
+                page = Fact(file.stem, words[start : start + MAX_PAGE_LENGTH])
+                topics.setdefault(page, file.parent.relative_to(folder).as_posix())
+        if len(topics) > MAX_PAGES:
             raise DataError(f"library: {format_path(folder)} has more than {MAX_PAGES:,} paragraphs")
-    if not pages:
+    if not topics:
         raise DataError(f"library: {format_path(folder)} has no texts ({', '.join(SUFFIXES)})")
-    return Library(pages, lambda page: topics[page.title])
+    return Library(tuple(topics), topics.__getitem__)

@@ -20,7 +20,7 @@ from fedagentgym.envs.reasoning.pools import PoolGenerator
 from fedagentgym.envs.records.clauses import CLEAR, RUN, SUBMIT, ClauseBook
 from fedagentgym.envs.records.domains import STYLES, Naming, Schema, Style
 from fedagentgym.envs.records.grading import RECORDS_VERIFIER_VERSION, ColumnOrders, keep_orders
-from fedagentgym.envs.records.guard import MAX_ROWS, MAX_STEPS, Budget, Database, QueryError, Result, quote, shorten
+from fedagentgym.envs.records.guard import MAX_ROWS, MAX_STEPS, Budget, Database, QueryError, Result, shorten, unquote
 from fedagentgym.envs.records.loading import load_records, open_copies, open_file
 from fedagentgym.envs.records.plans import MISCONCEPTIONS, Plan, join_clauses, write_clauses, write_query
 from fedagentgym.envs.records.questions import (
@@ -275,10 +275,14 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
 
     def _describe(self, task: RecordsTask, name: str) -> tuple[str, bool]:
         database = self._open(task.database)
-        table = next((one for one in database.statements if one.lower() == name.lower()), None)
+        wanted = {name.lower(), unquote(name)}
+        table = next((one for one in database.statements if one.lower() in wanted), None)
         if table is None:
             return f"There is no table {shorten(name, 40)} . Tables: {', '.join(database.statements)}", False
-        rows, _ = self._show_query(task, f"SELECT * FROM {quote(table)} LIMIT 3")
+        try:
+            rows = write_result(database.show(table, 3, self._make_budget()), self.options.rows_shown)
+        except QueryError as error:
+            rows = str(error)
         return f"{database.statements[table]}\n{rows}"[:MAX_SHOWN], True
 
     def _show_query(self, task: RecordsTask, sql: str) -> tuple[str, Mapping[str, float]]:

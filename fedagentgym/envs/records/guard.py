@@ -6,8 +6,9 @@ every fault.
 2. SQLite's authorizer lets a statement read the tables of this database and call functions of a list, and nothing else.
 3. A budget of virtual machine steps ends what runs too long. It is the same on every machine; the limit of processor
    time beside it is for statements whose steps are slow.
-4. Texts and rows have a limited length, and what does not fit into a small cache goes to temporary files, so memory is
-   limited too.
+4. Texts, rows and results have a limited length, and what does not fit into a small cache goes to temporary files, so
+   memory is limited too.
+5. Functions of dates refuse the present moment when they are called, however a query spells it.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from fedagentgym.base.errors import DataError, is_clean_text
 from fedagentgym.base.files import format_path
@@ -28,13 +30,22 @@ from fedagentgym.base.streams import Stream
 from fedagentgym.envs.reasoning.generators.problems import split_words
 
 MAX_STEPS, STEPS_PER_SECOND = 3_000_000, 30_000_000
-MAX_GOLD_STEPS, MAX_GOLD_ROWS, MAX_GOLDS = 2_000_000_000, 100_000, 512
+MAX_GOLD_STEPS, MAX_GOLD_ROWS, MAX_GOLDS = 300_000_000, 100_000, 512
 MAX_ROWS, MAX_TEXT = 5_000, 4_000
-MAX_CELL_LENGTH = {"generated": 2_000, "own": 60_000}
+MAX_BYTES, CELLS_AT_ONCE = 20_000_000, 500
+"""Bytes of a result, and the values after which they are counted."""
+MAX_CELL_LENGTH = {"generated": 2_000, "own": 30_000}
 """Bytes of a value or row, in generated databases and in files of one's own."""
+MAX_TRUSTED_LENGTH = 10_000_000
+"""Bytes of a value that a gold query, or the description of a table, reads."""
 MAX_QUERY_PARTS = 60
 """Parts of a query when its common table expressions are written out."""
-CALL_EVERY = 2_000
+MAX_COPIED_BYTES = 100_000_000
+CALL_EVERY = {"generated": 2_000, "own": 100}
+"""Steps after which the clock is read: a step may search a text, which takes longer where texts are long."""
+MAX_CALLS, MAX_FORM_LENGTH, MAX_REMEMBERED = 40, 1_000, 50
+"""Calls of functions in a query, between which no clock is read; signs of a form of dates; signs of moments that are
+remembered."""
 ALLOWED: int = sqlite3.SQLITE_OK
 REFUSED: int = sqlite3.SQLITE_DENY
 CACHE_KIB = 4_000
@@ -46,8 +57,8 @@ LIMITS = {
     sqlite3.SQLITE_LIMIT_COLUMN: 100,
     sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 20,
     sqlite3.SQLITE_LIMIT_ATTACHED: 0,
-    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 200,
-    sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER: 1,
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 100,
+    sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER: 50,
     sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 1,
     sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
 }
@@ -71,19 +82,41 @@ _NAMES = {
     sqlite3.SQLITE_TRANSACTION: "begin or end a transaction",
     sqlite3.SQLITE_SAVEPOINT: "set a savepoint",
 }
+_NO_FUNCTIONS = frozenset(
+    split_words(
+        """
+    all and as between by case cast distinct else except exists filter from group having in intersect is join limit
+    materialized not null offset on or order over partition recursive select then union using values when where with
+    """
+    )
+)
+_PARTS = split_words(
+    "data idx content docsize config segments segdir stat node rowid parent"  # of fts5, fts3 and fts4, and rtree
+)
 _MASTER = frozenset(("sqlite_master", "sqlite_schema"))
 _TOKEN = re.compile(
     r"""'(?:[^']|'')*(?:'|\Z)|"(?:[^"]|"")*(?:"|\Z)|`(?:[^`]|``)*(?:`|\Z)|\[[^\]]*(?:\]|\Z)"""
     r"""|--[^\n]*|/\*.*?(?:\*/|\Z)|[^\W\d]\w*|\S""",
     re.DOTALL,
 )
-_NOW = re.compile(
-    r"'\s*now\s*'|\bcurrent_(?:date|time|timestamp)\b|\b(?:date|time|datetime|julianday)\s*\(\s*\)", re.IGNORECASE
-)
+_DATES = ("date", "time", "datetime", "julianday", "strftime")
+_PRESENT = frozenset(("now", "subsec", "subsecond"))
+"""Moments by which functions of dates mean the present one; so does a missing moment."""
+_NO_PRESENT = "The present day and time are not available ."
+_UNSTEADY = frozenset(("random", "randomblob", "changes", "total_changes", "last_insert_rowid"))
+_SIDE_FILES = {"-wal": b"", "-journal": b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"}
+"""Files beside a database that hold changes, and how they then begin."""
+_STRIPS = {"trim": str.strip, "ltrim": str.lstrip, "rtrim": str.rstrip}
+"""Functions that SQLite looks up in a list of signs from its start for each sign of a text."""
+_local = threading.local()
 
 
 class QueryError(Exception):
     """A query that was refused, stopped, or is wrong; its text is the sentence for the agent."""
+
+
+class _MoreRows(QueryError):
+    """A query that was stopped at its last row."""
 
 
 class Result(NamedTuple):
@@ -97,16 +130,16 @@ class Budget:
     """The steps and the processor time that one action may spend, over all databases that it reads."""
 
     def __init__(self, steps: int = MAX_STEPS) -> None:
-        self._steps, self._seconds = steps, steps / STEPS_PER_SECOND
+        self._steps, self._seconds, self._portion = steps, steps / STEPS_PER_SECOND, 0
         self._begun: float | None = None
 
-    def begin(self) -> None:
+    def begin(self, portion: int) -> None:
         """Begin a query; its clock starts with its first portion of steps, for asking the time takes longer than most queries."""
-        self._begun = None
+        self._begun, self._portion = None, portion
 
     def spend(self) -> bool:
         """Take a portion of steps; True if nothing is left."""
-        self._steps -= CALL_EVERY
+        self._steps -= self._portion
         now = time.thread_time()
         if self._begun is not None:
             self._seconds -= now - self._begun
@@ -117,16 +150,25 @@ class Budget:
 class Database:
     """A database that strangers query."""
 
-    def __init__(self, connection: sqlite3.Connection, longest: int) -> None:
+    def __init__(self, connection: sqlite3.Connection, kind: Literal["generated", "own"]) -> None:
         self._connection, self._lock = connection, threading.Lock()
         connection.execute("PRAGMA query_only = ON")
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         connection.execute(f"PRAGMA temp.cache_size = -{CACHE_KIB}")
         rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY rowid")
-        self.statements = {name: sql or "" for name, sql in rows if not name.startswith("sqlite_")}
-        self._readable = frozenset(name.lower() for name in self.statements) | _MASTER
-        for limit, value in {**LIMITS, sqlite3.SQLITE_LIMIT_LENGTH: longest}.items():
+        made = {name: sql or "" for name, sql in rows if not name.startswith("sqlite_")}
+        self._readable = frozenset(name.lower() for name in made) | _MASTER
+        inner = _list_inner(made)
+        self.statements = {name: sql for name, sql in made.items() if name not in inner}
+        for limit, value in {**LIMITS, sqlite3.SQLITE_LIMIT_LENGTH: MAX_CELL_LENGTH[kind]}.items():
             connection.setlimit(limit, value)
+        widest = max((_count_columns(connection, name) for name in self.statements), default=0)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_COLUMN, max(LIMITS[sqlite3.SQLITE_LIMIT_COLUMN], widest))
+        self._longest, self._portion = MAX_CELL_LENGTH[kind], CALL_EVERY[kind]
+        for name in _DATES:
+            connection.create_function(name, -1, partial(self._call_date, name), deterministic=True)
+        for name, strip in _STRIPS.items():
+            connection.create_function(name, 2, partial(_strip, name, strip), deterministic=True)
         self._refused, self._trusted = "", False
         self._golds: dict[str, Result] = {}
         connection.set_authorizer(self._authorize)
@@ -139,42 +181,41 @@ class Database:
             connection.execute(statement)
         for statement, rows in inserts:
             connection.executemany(statement, rows)
-        return cls(connection, MAX_CELL_LENGTH["generated"])
+        return cls(connection, "generated")
 
     @classmethod
     def open(cls, path: Path) -> Database:
         """A file, which is not changed, nor anything beside it."""
         try:
-            return cls(connect_file(path), MAX_CELL_LENGTH["own"])
-        except sqlite3.Error as error:
+            return cls(connect_file(path), "own")
+        except (sqlite3.Error, OSError) as error:
             raise DataError(f"cannot read {format_path(path)} as a SQLite database: {error}") from error
 
     @classmethod
     def copy(cls, path: Path, share: float, draw: Stream, most: int) -> Database | None:
-        """A copy of a file in memory with other rows; None if the file has more than `most` rows.
+        """A copy of a file in memory with other rows; None if the file has more than `most` rows, or is too large.
 
-        Each row is kept with a probability, and the values of every column that is no key are dealt out anew.
+        Each row is kept with a probability, and the values of every column that is no key are dealt out anew. Triggers
+        and the inner tables of a full-text index would answer to that, so the first are dropped, and the second stay.
         """
         try:
+            if path.stat().st_size > MAX_COPIED_BYTES:
+                return None
             file, connection = connect_file(path), connect_memory(cached_statements=0)
             with closing(file):
-                tables = [
-                    name
-                    for (name,) in file.execute(
-                        "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
-                    )
-                    if not name.startswith("sqlite_")
-                ]
+                tables = _list_tables(file)
                 if sum(file.execute(f"SELECT count(*) FROM {quote(table)}").fetchone()[0] for table in tables) > most:
                     return None
                 file.backup(connection)
             connection.execute("PRAGMA foreign_keys = OFF")
             connection.execute("PRAGMA ignore_check_constraints = ON")
+            for (trigger,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+                connection.execute(f"DROP TRIGGER {quote(trigger)}")
             for table in tables:
                 with suppress(sqlite3.OperationalError):  # a table without row numbers stays as it is
                     _change_rows(connection, table, share, draw)
-            return cls(connection, MAX_CELL_LENGTH["own"])
-        except sqlite3.Error as error:
+            return cls(connection, "own")
+        except (sqlite3.Error, OSError) as error:
             raise DataError(f"cannot copy the SQLite database {format_path(path)}: {error}") from error
 
     def close(self) -> None:
@@ -184,15 +225,21 @@ class Database:
         """The rows of a query, at most `most`; `QueryError` if it is refused, wrong, or takes too much."""
         return self._run(check_text(text), Budget() if budget is None else budget, most, trusted=False)
 
+    def show(self, table: str, most: int, budget: Budget) -> Result:
+        """The first rows of a table, whose values may be longer than those that queries read."""
+        return self._run(f"SELECT * FROM {quote(table)} LIMIT {most}", budget, most, trusted=True)
+
     def _run(self, sql: str, spent: Budget, most: int, *, trusted: bool) -> Result:
         with self._lock:
             self._refused, self._trusted = "", trusted
-            self._connection.set_progress_handler(spent.spend, CALL_EVERY)
+            if trusted:
+                self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_TRUSTED_LENGTH)
+            self._connection.set_progress_handler(spent.spend, self._portion)
             cursor = self._connection.cursor()
             try:
-                spent.begin()
+                spent.begin(self._portion)
                 cursor.execute(sql)
-                rows = cursor.fetchmany(most + 1)
+                rows = cursor.fetchmany(most + 1) if trusted else _fetch(cursor, most + 1)
                 if cursor.description is None:
                     raise QueryError("There is no SELECT statement .")
                 columns = tuple(str(column[0]) for column in cursor.description)
@@ -203,8 +250,10 @@ class Database:
             finally:
                 with suppress(sqlite3.Error):
                     cursor.close()
+                if trusted:
+                    self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, self._longest)
         if len(rows) > most:
-            raise QueryError(f"The query has more than {most} rows .")
+            raise _MoreRows(f"The query has more than {most} rows .")
         return Result(columns, rows)
 
     def query_trusted(self, text: str) -> Result:
@@ -216,10 +265,44 @@ class Database:
             self._golds[text] = self._run(sql, Budget(MAX_GOLD_STEPS), MAX_GOLD_ROWS, trusted=True)
         return self._golds[text]
 
+    def check_gold(self, text: str) -> None:
+        """Prepare a gold query without running it; `QueryError` if it is wrong, writes, or has other rows at another time."""
+        tokens = _list_tokens(text) if "explain" in text.lower() or "now" in text.lower() else []
+        if tokens[:1] == ["explain"]:
+            raise QueryError("A query begins with SELECT or WITH .")
+        if any(token[0] == "'" and token[1:-1].strip().lower() == "now" for token in tokens) and set(_DATES) & set(
+            tokens
+        ):
+            raise QueryError(_NO_PRESENT)
+        with suppress(_MoreRows):
+            self._run(f"EXPLAIN {text.strip().rstrip(';')}", Budget(), 0, trusted=True)
+
+    def _call_date(self, name: str, *given: Any) -> Any:
+        """A function of dates, but not of the present moment."""
+        moment = given[1:2] if name == "strftime" else given[:1]
+        said = (
+            bytes(moment[0]).decode("latin1")
+            if moment and isinstance(moment[0], bytes)
+            else moment[0]
+            if moment
+            else "now"
+        )
+        if isinstance(said, str) and said.strip().lower() in _PRESENT:
+            self._refused = _NO_PRESENT
+            raise ValueError(_NO_PRESENT)
+        if any(isinstance(one, str | bytes) and len(one) > MAX_REMEMBERED for one in given):
+            if len(str(given[0])) > MAX_FORM_LENGTH:
+                self._refused = "A form of dates is too long ."
+                raise ValueError(self._refused)
+            return _call_function.__wrapped__(name, *given)
+        return _call_function(name, *given)
+
     def _authorize(
         self, action: int, first: str | None, second: str | None, database: str | None, by: str | None
     ) -> int:
         if action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE):
+            return ALLOWED
+        if action == sqlite3.SQLITE_PRAGMA and (first, second) == ("data_version", None):  # full-text indexes read it
             return ALLOWED
         if action == sqlite3.SQLITE_READ and (first or "").lower() in self._readable:
             return ALLOWED
@@ -229,7 +312,10 @@ class Database:
             return ALLOWED
         if action == sqlite3.SQLITE_FUNCTION:
             name = (second or "").lower()
-            if name in FUNCTIONS or (self._trusted and name != "load_extension"):
+            if name.startswith("current_"):
+                self._refused = _NO_PRESENT
+                return REFUSED
+            if name in FUNCTIONS or (self._trusted and name not in ("load_extension", *_UNSTEADY)):
                 return ALLOWED
             self._refused = f"The function {shorten(second or '', 40)} is not available ."
         elif action == sqlite3.SQLITE_READ:
@@ -245,10 +331,12 @@ class Database:
             return self._refused
         if "interrupted" in said:
             return "The query takes too long ."
+        if "user-defined function" in said:
+            return "A function got signs that are no text ."
         if "one statement" in said:
             return "Only one statement at a time is run ."
         if "too big" in said:
-            return "A text in the query is too long ."
+            return "A text or value of the query is too long ."
         return f"SQL error : {shorten(said, 160)}"
 
 
@@ -261,17 +349,85 @@ def connect_memory(cached_statements: int = 128) -> sqlite3.Connection:
 def connect_file(path: Path) -> sqlite3.Connection:
     """A connection that reads a file and leaves it, and what is beside it, as they are.
 
-    It remembers no statements: one that was prepared for a gold query would not be asked about again.
+    It remembers no statements: one that was prepared for a gold query would not be asked about again. Changes that are
+    beside the file, where SQLite keeps them for a while, would not be seen, so that such a file is refused.
     """
+    for suffix, begins in _SIDE_FILES.items():
+        beside = path.with_name(path.name + suffix)
+        if beside.is_file() and _begins_with(beside, begins):
+            raise DataError(
+                f"{format_path(path)} is in use, or was not closed: {beside.name} beside it has changes that are not in the file;"
+                f" close what writes it, or read a copy that sqlite3 makes with .backup"
+            )
     address = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
     connection = sqlite3.connect(address, uri=True, check_same_thread=False, isolation_level=None, cached_statements=0)
     connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
     return connection
 
 
+def _begins_with(file: Path, begins: bytes) -> bool:
+    with file.open("rb") as opened:
+        head = opened.read(max(1, len(begins)))
+    return bool(head) and head.startswith(begins)
+
+
+def _count_columns(connection: sqlite3.Connection, table: str) -> int:
+    try:
+        return len(connection.execute(f"PRAGMA table_info({quote(table)})").fetchall())
+    except sqlite3.Error:  # a view of what is not there
+        return 0
+
+
+def _fetch(cursor: sqlite3.Cursor, most: int) -> list[tuple[Any, ...]]:
+    """At most so many rows; `QueryError` for more bytes than a result may have."""
+    rows: list[tuple[Any, ...]] = []
+    left, at_once = MAX_BYTES, max(1, CELLS_AT_ONCE // max(1, len(cursor.description or ())))
+    while len(rows) < most and (found := cursor.fetchmany(min(at_once, most - len(rows)))):
+        rows += found
+        left -= sum(len(value) for row in found for value in row if value.__class__ is str or value.__class__ is bytes)
+        if left < 0:
+            raise QueryError("The rows of the query are too long .")
+    return rows
+
+
+def _strip(name: str, strip: Callable[[str, str], str], text: Any, signs: Any) -> Any:
+    if isinstance(text, str) and isinstance(signs, str):
+        return strip(text, signs) if signs else text
+    return _call_function.__wrapped__(name, text, signs)
+
+
+@lru_cache(maxsize=16_384, typed=True)
+def _call_function(name: str, *given: Any) -> Any:
+    """Call SQLite's own function."""
+    if not hasattr(_local, "connection"):
+        _local.connection = connect_memory()
+    return _local.connection.execute(f"SELECT {name}({', '.join('?' * len(given))})", given).fetchone()[0]
+
+
 def quote(name: str) -> str:
     """The name of a table or column as SQL writes it."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def _list_tables(connection: sqlite3.Connection) -> list[str]:
+    """The tables whose rows are rows, not parts of a full-text index."""
+    made = {
+        name: sql or ""
+        for name, sql in connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
+        if not name.startswith("sqlite_")
+    }
+    inner = _list_inner(made)
+    return [name for name, sql in made.items() if not _is_virtual(sql) and name not in inner]
+
+
+def _is_virtual(statement: str) -> bool:
+    return statement[:14].upper() == "CREATE VIRTUAL"
+
+
+def _list_inner(statements: Mapping[str, str]) -> set[str]:
+    """The tables in which full-text and spatial indexes keep their parts."""
+    virtual = [name for name, statement in statements.items() if _is_virtual(statement)]
+    return {f"{name}_{part}" for name in virtual for part in _PARTS}
 
 
 def _change_rows(connection: sqlite3.Connection, table: str, share: float, draw: Stream) -> None:
@@ -283,14 +439,15 @@ def _change_rows(connection: sqlite3.Connection, table: str, share: float, draw:
         f"DELETE FROM {name} WHERE rowid = ?", [(row,) for row, out in zip(rows, gone, strict=True) if out]
     )
     kept = [row for row, out in zip(rows, gone, strict=True) if not out]
-    unique = {
-        column
-        for _, index, is_unique, *_ in connection.execute(f"PRAGMA index_list({name})").fetchall()
-        if is_unique
-        for _, _, column in connection.execute(f"PRAGMA index_info({quote(index)})")
-    }
-    columns = [(column, key) for _, column, _, _, _, key in connection.execute(f"PRAGMA table_info({name})")]
-    for column, key in columns:
+    unique: set[str | None] = set()
+    for _, index, is_unique, *_ in connection.execute(f"PRAGMA index_list({name})").fetchall():
+        if is_unique:
+            columns = {column for _, _, column in connection.execute(f"PRAGMA index_info({quote(index)})")}
+            if None in columns:  # of an expression
+                connection.execute(f"DROP INDEX {quote(index)}")
+            unique |= columns
+    own = [(column, key) for _, column, _, _, _, key in connection.execute(f"PRAGMA table_info({name})")]
+    for column, key in own:
         if not key and column not in unique and kept:
             values = [value for (value,) in connection.execute(f"SELECT {quote(column)} FROM {name} ORDER BY rowid")]
             dealt = zip((values[place] for place in draw.permutation(len(values)).tolist()), kept, strict=True)
@@ -313,12 +470,12 @@ def check_text(text: str) -> str:
         raise QueryError("The query has signs that are no text .")
     if not sql:
         raise QueryError("There is no SELECT statement .")
-    if sql[:7].lower() == "explain":
+    if _list_tokens(sql)[:1] == ["explain"]:
         raise QueryError("A query begins with SELECT or WITH .")
-    if _NOW.search(sql):
-        raise QueryError("The present day and time are not available .")
     if count_expanded(sql) > MAX_QUERY_PARTS:
         raise QueryError("The query refers to too many tables .")
+    if count_calls(sql) > MAX_CALLS:
+        raise QueryError(f"The query has more than {MAX_CALLS} calls of functions .")
     return sql
 
 
@@ -329,8 +486,10 @@ def count_expanded(sql: str) -> int:
     >>> count_expanded("SELECT * FROM a JOIN b"), count_expanded("WITH c AS (SELECT 1 FROM a, b) SELECT * FROM c, c")
     (3, 13)
     """
-    tokens = [_unquote(token) for token in _TOKEN.findall(sql) if not token.startswith(("--", "/*", "'"))]
+    tokens = [unquote(token) if token[0] == "'" else token for token in _list_tokens(sql)]  # 'a' can be a name too
     bodies = _find_bodies(tokens)
+    if len(bodies) > MAX_QUERY_PARTS:
+        return len(bodies)
     weights = dict.fromkeys((name for name, _, _ in bodies), 1)
     for _ in bodies:  # an expression can refer to each of the others, in any order
         found = dict.fromkeys(weights, 1)
@@ -340,6 +499,26 @@ def count_expanded(sql: str) -> int:
         if weights == before or max(weights.values()) > MAX_QUERY_PARTS:
             break
     return max(_weigh(tokens, weights, ""), *weights.values(), 0)
+
+
+def count_calls(sql: str) -> int:
+    """The places at which a function is called or a pattern is looked for.
+
+    >>> count_calls("SELECT max(abs(a)) FROM t WHERE b IN (1, 2) AND (c = 3 OR c LIKE 'x%') GROUP BY c HAVING count(*) > 1")
+    4
+    """
+    tokens = _list_tokens(sql)
+    called = sum(
+        after == "(" and token not in _NO_FUNCTIONS and (token[0].isalpha() or token[0] == "_")
+        for token, after in pairwise(tokens)
+    )
+    return called + sum(token in ("like", "glob") and after != "(" for token, after in pairwise(tokens))
+
+
+def _list_tokens(sql: str) -> list[str]:
+    """The tokens of a query without its comments, names without their marks and in small letters."""
+    found = (token for token in _TOKEN.findall(sql) if not token.startswith(("--", "/*")))
+    return [token if token[0] == "'" else unquote(token) or token for token in found]
 
 
 def _weigh(tokens: Sequence[str], weights: dict[str, int], own: str) -> int:
@@ -375,7 +554,8 @@ def _find_bodies(tokens: Sequence[str]) -> list[tuple[str, int, int]]:
     return found + [(names[start], start + 1, len(tokens)) for start in opened if start in names]
 
 
-def _unquote(token: str) -> str:
-    if token[0] in '"`[':
+def unquote(token: str) -> str:
+    """A name without its marks, in small letters."""
+    if token.startswith(("'", '"', "`", "[")):
         return token[1:-1].replace(token[0] * 2, token[0]).lower()
     return token.lower()

@@ -9,12 +9,16 @@
 
 Questions of a `dev` file are those of the split `test`, and every twentieth of a training file those of `val`. A
 question of one's own without a split is a training question, or every tenth one of `val`.
+
+Every gold query is prepared when a folder is read. One's own must be right; of published files, questions whose query is
+wrong, or has other rows at another time, are left out with a warning.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,12 +26,15 @@ from typing import Any, NamedTuple
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError, show_value, unknown_name_error
 from fedagentgym.base.files import format_path, read_json, read_jsonl, stamp_file
+from fedagentgym.base.process import get_logger
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.records.guard import Database
+from fedagentgym.envs.records.guard import Database, QueryError
 from fedagentgym.envs.records.questions import RecordsTask, strip_task
 from fedagentgym.envs.records.sites import remember
 from fedagentgym.envs.tasks import is_value, make_task_id
+
+log = get_logger(__name__)
 
 QUESTIONS = "questions.jsonl"
 SPLITS = ("train", "val", "test", "warmup", "unseen")
@@ -68,6 +75,7 @@ class Row(NamedTuple):
     category: str
     task: RecordsTask
     fields: Mapping[str, Any]
+    place: str
 
 
 def load_records(folder: Path, split: str, splits: Sequence[str], categories: str, env_id: str) -> TaskPool:
@@ -92,32 +100,61 @@ def load_records(folder: Path, split: str, splits: Sequence[str], categories: st
     return pool
 
 
-def _stamp(folder: Path) -> tuple[tuple[str, tuple[int, int, int]], ...]:
-    """The files of questions, and when each was written."""
+def _stamp(folder: Path) -> tuple[tuple[str | Path, tuple[int, int, int]], ...]:
+    """The files of questions and databases, and when each was written."""
     if not folder.is_dir():
         raise DataError(f"there is no folder {format_path(folder)}")
     found = [name for name in (QUESTIONS, *FILES) if (folder / name).is_file()]
     if not found:
         raise DataError(f"{format_path(folder)} has no questions: neither {QUESTIONS} nor one of {', '.join(FILES)}")
     chosen = [QUESTIONS] if QUESTIONS in found else found
-    return tuple((name, stamp_file(folder / name)) for name in chosen)
+    files = [file for files in find_databases(folder).values() for file in files]
+    return *((name, stamp_file(folder / name)) for name in chosen), *((file, stamp_file(file)) for file in files)
 
 
 @lru_cache(maxsize=8)
-def read_folder(folder: Path, *stamps: tuple[str, tuple[int, int, int]]) -> tuple[Row, ...]:
-    """All questions of a folder."""
+def read_folder(folder: Path, *stamps: tuple[str | Path, tuple[int, int, int]]) -> tuple[Row, ...]:
+    """All questions of a folder that can be answered."""
     databases = find_databases(folder)
     rows: list[Row] = []
     counted = 0
-    for name, _ in stamps:
+    for name in (name for name, _ in stamps if isinstance(name, str)):
         own = name == QUESTIONS
         for place, given in _read_rows(folder / name):
             row = _read_row(given, place, FILES.get(name, "train"), databases)
-            if row.split == "train" and not (own and "split" in given):
+            if row.split == "train" and not (own and given.get("split") is not None):
                 counted += 1
                 row = row._replace(split="val" if counted % EVERY["own" if own else "files"] == 0 else "train")
             rows.append(row)
-    return tuple(rows)
+    faults = find_faults(rows, databases)
+    if faults:
+        place, fault = next(iter(faults.items()))
+        if place.startswith(format_path(folder / QUESTIONS)):
+            raise DataError(f"{place}: 'query' cannot be the answer: {fault}")
+        log.warning(
+            "%s of %s questions are left out, whose queries cannot be answers; %s: %s",
+            len(faults),
+            len(rows),
+            place,
+            fault,
+        )
+    return tuple(row for row in rows if row.place not in faults)
+
+
+def find_faults(rows: Sequence[Row], databases: Mapping[str, Sequence[Path]]) -> dict[str, str]:
+    """The places of gold queries that are wrong, or have other rows at another time, each with what is wrong."""
+    by_database: dict[str, list[Row]] = {}
+    for row in rows:
+        by_database.setdefault(row.task.database, []).append(row)
+    faults: dict[str, str] = {}
+    for name, own in by_database.items():
+        with closing(Database.open(databases[name][0])) as database:
+            for row in own:
+                try:
+                    database.check_gold(row.task.query)
+                except QueryError as error:
+                    faults[row.place] = str(error)
+    return faults
 
 
 def _read_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -136,6 +173,7 @@ def _read_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _read_row(given: Mapping[str, Any], place: str, split: str, databases: Mapping[str, Sequence[Path]]) -> Row:
+    given = {name: value for name, value in given.items() if value is not None}
     question, query = given.get("question"), given.get("query", given.get("SQL", given.get("sql")))
     for name, value in (("question", question), ("query", query)):
         if not isinstance(value, str) or not value.strip():
@@ -143,7 +181,7 @@ def _read_row(given: Mapping[str, Any], place: str, split: str, databases: Mappi
     database = given.get("database", given.get("db_id", next(iter(databases)) if len(databases) == 1 else None))
     if database not in databases:
         raise DataError(f"{place}: {unknown_name_error('database', database, databases)}")
-    hint, ordered = given.get("hint", given.get("evidence", "")), given.get("ordered", None)
+    hint, ordered = given.get("hint", given.get("evidence", "")), given.get("ordered")
     if not isinstance(hint, str) or not isinstance(ordered, bool | None):
         raise DataError(f"{place}: 'hint' is a text and 'ordered' true or false")
     if given.get("split", split) not in SPLITS:
@@ -157,7 +195,7 @@ def _read_row(given: Mapping[str, Any], place: str, split: str, databases: Mappi
         hint=hint,
     )
     fields = {name: value for name, value in given.items() if name not in KNOWN and is_value(value)}
-    return Row(str(given.get("split", split)), str(given.get("category", database)), task, fields)
+    return Row(str(given.get("split", split)), str(given.get("category", database)), task, fields, place)
 
 
 # ---- what a query is like ---------------------------------------------------------------------------------------------
@@ -214,11 +252,11 @@ def find_databases(folder: Path) -> dict[str, tuple[Path, ...]]:
     """The databases of a folder by their names; several files of one name are one database with other rows."""
     found: dict[str, list[Path]] = {}
     for file in sorted(folder.iterdir()):
-        if file.suffix in SUFFIXES and file.is_file():
+        if file.suffix.lower() in SUFFIXES and file.is_file():
             found[file.stem] = [file]
     places = [folder / "database", folder / "databases", *sorted(folder.glob("*_databases"))]
     for home in (home for place in places if place.is_dir() for home in sorted(place.iterdir()) if home.is_dir()):
-        files = [file for file in sorted(home.iterdir()) if file.suffix in SUFFIXES and file.is_file()]
+        files = [file for file in sorted(home.iterdir()) if file.suffix.lower() in SUFFIXES and file.is_file()]
         if files:
             found.setdefault(home.name, []).extend(sorted(files, key=lambda file: file.stem != home.name))
     if not found:

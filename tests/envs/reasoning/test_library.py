@@ -12,7 +12,7 @@ import fedagentgym
 from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.envs import open_env
 from fedagentgym.envs.reasoning.generators.problems import Fact
-from fedagentgym.envs.reasoning.library import NOTHING, OwnLibrary, collect_pages, open_generated
+from fedagentgym.envs.reasoning.library import NOTHING, OwnLibrary, collect_pages, open_folder, open_generated
 from fedagentgym.envs.reasoning.qa import open_loaded
 from fedagentgym.testing import check_env, check_variant
 
@@ -190,6 +190,37 @@ def test_a_folder_of_texts_is_the_corpus(texts: Path) -> None:
         part = open_env(QA, size="tiny", tools=["search"], **options)
         lacks.add(tuple(ask(part, task, query) == NOTHING for query in ("north", "south")))
     assert len(lacks) > 2
+
+
+def test_texts_as_editors_write_them(tmp_path: Path) -> None:
+    """A mark at the start, other ends of lines, blanks on an empty line, capital suffixes, and one name in two folders."""
+    for name, text in {
+        "marked.txt": "\ufeffAda leads it.\n\nIt has nine beds.",
+        "windows.TXT": "Bea leads it.\r\n\r\nIt has eight beds.\r\n",
+        "old.md": "Cem leads it.\r\rIt has six beds.",
+        "blanks.txt": "Dan leads it.\n \t\nIt has five beds.",
+        "north/notes.txt": "Eva leads the north.",
+        "south/notes.txt": "Fay leads the south.",
+        ".git/hidden.txt": "Gil leads nothing.",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(text.encode())
+    library = open_folder(tmp_path)
+    assert [page.text for page in library.pages if page.title == "marked"] == ["Ada leads it.", "It has nine beds."]
+    assert len(library.pages) == 10 and library is open_folder(tmp_path)
+    for name in ("marked", "windows", "old", "blanks"):
+        assert len([page for page in library.pages if page.title == name]) == 2
+    parts = {by: [OwnLibrary(share=0.5, by=by, client=one) for one in range(20)] for by in ("topic", "random")}
+    found = {library.choose(part).search("notes") for part in parts["topic"]}
+    assert found == {
+        NOTHING,
+        "Eva leads the north.",
+        "Fay leads the south.",
+        "Eva leads the north. Fay leads the south.",
+    }
+    (tmp_path / "marked.txt").write_text("Hal leads it now.")
+    assert library is not open_folder(tmp_path)
+    assert {library.choose(part).search("Gil") for part in parts["random"]} == {NOTHING}
 
 
 def test_the_same_paragraph_is_one_page() -> None:

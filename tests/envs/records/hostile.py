@@ -143,4 +143,87 @@ BROKEN = (
         "SELECT 1 FROM loans WHERE",
     ),
 )
-HOSTILE = (*ENDLESS, *WRITING, *FORBIDDEN, *LARGE, *BROKEN)
+SPELLED = (
+    *(
+        "  aTTaCh/**/'x'AS y",
+        "ATTACH ('a'||'b') AS z",
+        "ATTACH 'file:/etc/passwd?mode=ro' AS p",
+        "BEGIN/**/EXCLUSIVE",
+        "END",
+    ),
+    *(
+        'PrAgMa/*x*/main."user_version"=5',
+        'SELECT * FROM "pragma_table_list"()',
+        "SELECT * FROM main.pragma_user_version",
+    ),
+    *(
+        'SELECT "randomblob"(1000000000)',
+        "SELECT [zeroblob](1000000000)",
+        "SELECT \"load_extension\"('x')",
+        "RELEASE x",
+    ),
+    *(
+        "SELECT 1;/**/DROP TABLE loans",
+        "SELECT 1;;;SELECT 2",
+        "SELECT 1\x00; DROP TABLE loans",
+        "SELECT * FROM temp.sqlite_master",
+    ),
+    *(
+        "/**/EXPLAIN SELECT 1",
+        "--\nexplain query plan SELECT * FROM loans",
+        "DELETE FROM loans RETURNING *",
+        "\u200bSELECT 1",
+    ),
+    *(
+        "WITH RECURSIVE x(a) AS (SELECT 1) UPDATE loans SET days = 1",
+        "CREATE TABLE z AS SELECT * FROM loans",
+        "SELECT ?1, @a, $b",
+    ),
+)
+PRESENT = (
+    *("SELECT date('n' || 'ow')", "SELECT date(x'6e6f77')", "SELECT strftime('%s')", "SELECT strftime('%Y', ' NOW ')"),
+    *(
+        "SELECT date(/**/)",
+        "SELECT julianday(substr('xnow', 2))",
+        "SELECT time(m) FROM (SELECT lower('NOW') m)",
+        "SELECT current_date",
+    ),
+    *(
+        "SELECT count(*) FROM loans WHERE day < CURRENT_TIMESTAMP",
+        "SELECT date('subsec')",
+        "SELECT date(char(110, 111, 119))",
+    ),
+)
+LONG = "(SELECT substr(group_concat(name, ''), 1, 1900) a FROM (SELECT name FROM members LIMIT 300))"
+WIDE = (
+    f"SELECT {', '.join(['a'] * 90)} FROM {LONG}, loans",
+    f"SELECT {', '.join(['a'] * 10)} FROM {LONG}, loans",
+    "SELECT count(*) FROM members a, members b WHERE a.name || b.name || a.name LIKE '%" + "a%" * 90 + "z'",
+    "SELECT sum(length(trim(a.name, b.name))) FROM members a, members b",
+    "SELECT json('" + "[" * 1800 + "]" * 1800 + "')",
+    "SELECT " + "hex(" * 30 + "'abcdef'" + ")" * 30,
+    "SELECT " + "(SELECT " * 100 + "1" + ")" * 100,
+    "SELECT * FROM " + "(" * 300 + "members" + ")" * 300,
+    "WITH 'a' AS (SELECT 1 x)"
+    + "".join(
+        f", '{name}' AS (SELECT p.x FROM '{last}' p, '{last}' q, '{last}' r, '{last}' s)"
+        for last, name in zip("abcde", "bcdef", strict=True)
+    )
+    + " SELECT * FROM 'f'",
+    "as(" * 1300,
+    "WITH a AS (" * 360,
+    "SELECT max(days) OVER (ORDER BY id ROWS BETWEEN 4000 PRECEDING AND 4000 FOLLOWING EXCLUDE TIES) FROM loans",
+    "SELECT * FROM loans WHERE id IN (WITH RECURSIVE c(x) AS (VALUES (1) UNION SELECT x + 1 FROM c) SELECT x FROM c)",
+    "SELECT sum(9223372036854775807) FROM loans",
+    "SELECT 'aaaa' REGEXP '(a+)+$'",
+)
+GROWN = "substr(replace(replace('" + "a" * 40 + "', 'a', '" + "a" * 30 + "'), 'a', '" + "a" * 20 + "'), 1, 14000)"
+SLOW = (
+    f"SELECT trim(x, y) FROM (SELECT {GROWN} x, replace({GROWN}, 'a', 'b') || 'a' y), loans",
+    f"SELECT {'+'.join(['instr(x, y)'] * 30)} FROM (SELECT {GROWN} x, substr({GROWN}, 1, 9000) || 'b' y LIMIT 1), loans",
+    f"SELECT sum(length(replace(x, y, ''))) FROM (SELECT {GROWN} x, substr({GROWN}, 1, 9000) || 'b' y LIMIT 1), loans",
+    f"SELECT {'+'.join(['instr(x, 1)'] * 300)} FROM (SELECT {GROWN} x)",
+    f"SELECT sum(x GLOB '{'*[a-c]' * 15}b') FROM (SELECT {GROWN} x), loans",
+)
+"""Single steps that take long where texts may be long, as in files."""
+HOSTILE = (*ENDLESS, *WRITING, *FORBIDDEN, *LARGE, *BROKEN, *SPELLED, *PRESENT, *WIDE, *SLOW)

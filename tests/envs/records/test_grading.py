@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Sequence
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -41,6 +44,11 @@ def results(draw: st.DrawFn) -> Result:
         (make((1 / 3,)), make((0.33333333,)), False, True),
         (make((1 / 3,)), make((0.3333,)), False, False),
         (make((1e12,)), make((1e12 + 1,)), False, True),
+        (make((10**12,)), make((10**12 + 1,)), False, False),
+        (make((1000001,)), make((1000001.0000001,)), False, True),
+        (make((0.3, 1), (0.1 + 0.2, 2)), make((0.1 + 0.2, 1), (0.3, 2)), False, True),
+        (make((0.3, 1.5), (0.1 + 0.2, 2.5)), make((0.1 + 0.2, 1.5), (0.3, 2.5)), False, True),
+        (make((0.3, 1), (0.4, 2)), make((0.4, 1), (0.3, 2)), False, False),
         (make((1,)), make(("1",)), False, False),
         (make((None,)), make((0,)), False, False),
         (make((None,)), make(("",)), False, False),
@@ -79,3 +87,87 @@ def test_any_order_of_rows_and_columns_is_the_same(result: Result, draw: Any) ->
 def test_another_row_more_is_another_result(result: Result, cell: Any) -> None:
     more = result._replace(rows=[*result.rows, (cell,) * len(result.columns)])
     assert not match_results([result], [more], ordered=False) and not match_results([more], [result], ordered=True)
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from([None, 1, 2, 1000001, 1000002]),
+        st.sampled_from("pqr"),
+        st.sampled_from([0.1, 0.2, 0.3, 1 / 3]),
+        st.sampled_from([0.1, 0.7, 2.0, None]),
+    ),
+    max_size=12,
+)
+SAME = [
+    ["avg({0})", "sum({0}) * 1.0 / count({0})", "total({0}) / count({0})"],
+    ["sum({0})", "sum({0} / 3.0) * 3"],
+    ["max({0})", "-min(-{0})"],
+    ["count({0})", "sum({0} IS NOT NULL)"],
+    ["count(*)", "sum(1)"],
+]
+
+
+@st.composite
+def queries(draw: st.DrawFn) -> tuple[str, str]:
+    """Two queries that ask for the same, or nearly: other spellings of aggregates, other columns, another order."""
+    kinds = draw(st.lists(st.sampled_from(SAME), min_size=1, max_size=3))
+    names = [draw(st.sampled_from("axy")) for _ in kinds]
+    group = draw(st.sampled_from(["", " GROUP BY k"]))
+    first, second = (
+        [draw(st.sampled_from(kind)).format(name) for kind, name in zip(kinds, names, strict=True)] for _ in range(2)
+    )
+    if draw(st.booleans()):
+        second = draw(st.permutations(second))
+    if not draw(st.integers(0, 4)):
+        second[0] = draw(st.sampled_from(["min(x)", "count(a)", "sum(y)"]))
+    orders = [draw(st.sampled_from(["", " ORDER BY 1", " ORDER BY 1 DESC"])) for _ in range(2)]
+    texts = [
+        f"SELECT {', '.join(columns)} FROM t{group}{order}"
+        for columns, order in zip((first, second), orders, strict=True)
+    ]
+    return texts[0], texts[1]
+
+
+def is_same(one: Any, other: Any) -> bool:
+    if isinstance(one, float | int) and isinstance(other, float | int) and float in (type(one), type(other)):
+        return abs(one - other) <= 1e-6 * max(1.0, abs(one), abs(other))
+    return type(one) is type(other) and bool(one == other)
+
+
+def can_pair(rows: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Return whether every row has another one to itself that is the same: a matching, found by augmenting paths."""
+    taken: dict[int, int] = {}
+
+    def find(number: int, tried: set[int]) -> bool:
+        for place, other in enumerate(others):
+            if place not in tried and all(map(is_same, rows[number], other)):
+                tried.add(place)
+                if place not in taken or find(taken[place], tried):
+                    taken[place] = number
+                    return True
+        return False
+
+    return all(find(number, set()) for number in range(len(rows)))
+
+
+@given(ROWS, queries())
+def test_verdicts_are_those_of_a_search_for_pairs(rows: list[Any], asked: tuple[str, str]) -> None:
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE t (a INTEGER, k TEXT, x REAL, y REAL)")
+    connection.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", rows)
+    found = []
+    for query in asked:
+        cursor = connection.execute(query)
+        found.append(Result(tuple(column[0] for column in cursor.description), cursor.fetchall()))
+    gold, other = found
+    moved = [
+        [tuple(row[place] for place in order) for row in other.rows]
+        for order in permutations(range(len(other.columns)))
+    ]
+    assert match_results([gold], [other], ordered=False) is (
+        len(gold.rows) == len(other.rows) and any(can_pair(gold.rows, one) for one in moved)
+    )
+    assert match_results([gold], [other], ordered=True) is (
+        len(gold.rows) == len(other.rows)
+        and any(all(all(map(is_same, *pair)) for pair in zip(gold.rows, one, strict=True)) for one in moved)
+    )

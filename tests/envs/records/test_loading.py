@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -184,12 +185,120 @@ def test_folders_that_are_none(tmp_path: Path) -> None:
         open_env(RECORDS, data=str(tmp_path)).reset(seed=0)
 
 
-def test_a_gold_that_does_not_run_is_named(own: Path) -> None:
-    (own / "questions.jsonl").write_text('{"question": "How many?", "query": "SELECT none FROM wards"}')
+NO_ANSWERS = [
+    ("SELECT none FROM wards", "SQL error : no such column: none"),
+    ("SELEC 1", "SQL error : near"),
+    ("SELECT count(*) FROM patients", "no such table: patients"),
+    ("DELETE FROM wards", "A query only reads"),
+    ("PRAGMA table_info(wards)", "A query only reads"),
+    ("SELECT 1; SELECT 2", "Only one statement"),
+    ("EXPLAIN SELECT 1", "begins with SELECT"),
+    ("-- all", "SQL error : incomplete input"),
+    ("SELECT ward FROM wards ORDER BY random() LIMIT 1", "The function random is not available"),
+    ("SELECT date('now')", "The present day and time"),
+    ("SELECT count(*) FROM wards WHERE CURRENT_DATE > '2020-01-01'", "The present day and time"),
+]
+
+
+@pytest.mark.parametrize(("query", "fault"), NO_ANSWERS)
+def test_a_gold_that_can_be_no_answer_is_named_with_its_line(own: Path, query: str, fault: str) -> None:
+    lines = [{"question": "How many?", "query": one} for one in ("SELECT count(*) FROM wards", query)]
+    (own / "questions.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    with pytest.raises(
+        FedAgentGymError, match=f"line 2: 'query' cannot be the answer: .*{re.escape(fault)}"
+    ) as refused:
+        open_env(RECORDS, data=str(own))
+    assert "\n" not in str(refused.value)
+
+
+def test_published_questions_without_an_answer_are_left_out(bird: Path, caplog: pytest.LogCaptureFixture) -> None:
+    given = json.loads((bird / "dev.json").read_text())
+    more = [{"db_id": "two", "question": "Which?", "SQL": query} for query, _ in NO_ANSWERS]
+    (bird / "dev.json").write_text(json.dumps([*more[:5], *given, *more[5:]]))
+    env: Any = open_env(RECORDS, data=str(bird), split="test")
+    assert [task.payload.question for task in env.pool] == [row["question"] for row in given]
+    assert f"{len(more)} of {len(given) * 2 + len(more)} questions are left out" in caplog.text
+
+
+def test_a_gold_that_fails_on_some_rows_is_named(own: Path) -> None:
+    (own / "questions.jsonl").write_text('{"question": "How many?", "query": "SELECT abs(-9223372036854775807 - 1)"}')
     env = open_env(RECORDS, data=str(own))
     env.reset(seed=0)
-    with pytest.raises(FedAgentGymError, match="the gold of a task does not run: SQL error : no such column: none"):
+    with pytest.raises(FedAgentGymError, match="the gold of a task does not run: SQL error : integer overflow"):
         env.step("answer[SELECT 1]")
+
+
+def test_fields_that_are_null_are_not_there(own: Path) -> None:
+    row = dict.fromkeys(("database", "split", "category", "hint", "ordered", "station"))
+    (own / "questions.jsonl").write_text(json.dumps({"question": "How many?", "query": "SELECT 1", **row}))
+    env: Any = open_env(RECORDS, data=str(own))
+    assert env.pool.categories == {"ward": 1} and env.pool[0].payload.hint == ""
+
+
+@pytest.mark.parametrize("mode", ["wal", "delete"])
+def test_a_database_in_use_is_refused(own: Path, mode: str) -> None:
+    """What was written last is not in the file yet, so that answers would be about rows that are gone."""
+    before = open_env(RECORDS, data=str(own)).pool.digest
+    writer = sqlite3.connect(own / "ward.db", isolation_level=None)
+    writer.execute(f"PRAGMA journal_mode = {mode}")
+    writer.execute("PRAGMA cache_size = 1")
+    writer.execute("BEGIN")
+    writer.execute("CREATE TABLE more AS SELECT zeroblob(90000) AS a, * FROM wards")
+    if mode == "wal":
+        writer.execute("COMMIT")
+    with pytest.raises(FedAgentGymError, match="is in use, or was not closed") as refused:
+        open_env(RECORDS, data=str(own))
+    assert "\n" not in str(refused.value)
+    if mode == "delete":
+        writer.execute("ROLLBACK")
+    writer.close()
+    assert (open_env(RECORDS, data=str(own)).pool.digest == before) is (mode == "delete")
+
+
+def test_tables_as_they_are_at_hospitals(tmp_path: Path) -> None:
+    """Odd names, views, long values, many columns, a text index, triggers, signs of another encoding: all can be asked about."""
+    connection = sqlite3.connect(tmp_path / "own.db")
+    connection.executescript(
+        """CREATE TABLE "our patients" (id INTEGER PRIMARY KEY, name TEXT, "born in" INT, photo BLOB, twice AS ("born in" * 2));
+        CREATE TABLE [select] (a); CREATE TABLE bare (a, b); CREATE VIEW old AS SELECT name FROM "our patients" WHERE id < 9;
+        CREATE VIEW broken AS SELECT * FROM gone; CREATE UNIQUE INDEX one ON "our patients" (lower(name) || id);
+        CREATE VIRTUAL TABLE notes USING fts5(body); CREATE TABLE notes_kept (a);
+        CREATE TRIGGER no_change BEFORE UPDATE ON "our patients" BEGIN SELECT RAISE(ABORT, 'no'); END;
+        CREATE TRIGGER no_loss BEFORE DELETE ON "our patients" BEGIN SELECT RAISE(ABORT, 'no'); END;"""
+    )
+    connection.execute(f"CREATE TABLE wide ({', '.join(f'c{n} INT' for n in range(300))})")
+    photo = b"\xff" * 100_000
+    connection.executemany(
+        'INSERT INTO "our patients" (name, "born in", photo) VALUES (CAST(? AS TEXT), ?, ?)',
+        [("Zo\xeb".encode("latin1"), 1950 + n, photo) for n in range(20)],
+    )
+    connection.executemany("INSERT INTO notes VALUES (?)", [(f"fever on day {n}",) for n in range(20)])
+    connection.commit()
+    connection.close()
+    asked = {
+        'SELECT count(*) FROM "our patients" WHERE "born in" > 1960': "SELECT count(id) FROM [our patients] WHERE twice > 3920",
+        "SELECT count(*) FROM old": "SELECT count(*) FROM `our patients` WHERE id <= 8",
+        "SELECT count(*) FROM notes WHERE notes MATCH 'fever'": "SELECT count(*) FROM notes WHERE body LIKE 'fever%'",
+        "SELECT count(length(photo)) FROM 'our patients'": 'SELECT count(typeof(photo)) FROM "our patients"',
+    }
+    rows = [{"question": "How many?", "query": query} for query in asked]
+    (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    env: Any = open_env(RECORDS, data=str(tmp_path), max_turns=20)
+    assert env.reset(seed=0)[0].endswith("Tables: our patients, select, bare, old, broken, notes, notes_kept, wide")
+    for name, says in {
+        "our patients": "1 | Zo\ufffd | 1950 | ( 100000 bytes )",
+        '"Our Patients"': "( 3 rows )",
+        "select": "( no rows )",
+        "broken": "no such table: main.gone",
+        "notes": "fever on day 0",
+        "wide": "c42 INT",
+    }.items():
+        assert says in env.step(f"describe[{name}]")[0]
+    assert "too long" in env.step('query[SELECT photo FROM "our patients"]')[0]
+    assert env.step("query[SELECT * FROM wide]")[0].endswith("( no rows )")
+    for task, answer in zip(env.pool, asked.values(), strict=True):
+        (episode,) = env.reset_many([task], [0])
+        assert env.step_many([episode], [f"answer[{answer}]"])[0].view.success, answer
 
 
 def test_a_gold_may_do_what_an_answer_may_not(own: Path) -> None:
