@@ -364,12 +364,17 @@ def load_kept_results(experiment: Experiment) -> TableResults | None:
     return load_results(kept) if kept.is_file() else None
 
 
+def load_played_results(experiment: Experiment) -> TableResults | None:
+    """The results of an experiment's suite, if that was played."""
+    if experiment.suite is None:
+        return None
+    return read_suite(experiment.suite, ROOT / "leaderboard" / "results", experiment.diagnostics)
+
+
 def describe_experiment(experiment: Experiment) -> tuple[TableResults, str] | None:
     """The results of an experiment and their tables: of its suite if that was played, else of the table that is kept."""
-    if experiment.suite is not None:
-        played = read_suite(experiment.suite, ROOT / "leaderboard" / "results", experiment.diagnostics)
-        if played is not None:
-            return played, describe_suite(played)
+    if (played := load_played_results(experiment)) is not None:
+        return played, describe_suite(played)
     kept = load_kept_results(experiment)
     return None if kept is None else (kept, describe_results(kept, experiment.table.pairs, experiment.smallest))
 

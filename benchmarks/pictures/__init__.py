@@ -33,12 +33,12 @@ def make_drawings() -> dict[str, Drawing]:
     from benchmarks.pictures.divisions import DIVISIONS
     from benchmarks.pictures.recording import draw_demo
     from benchmarks.pictures.results import draw_overview, draw_small_model
-    from benchmarks.skills_tables import FEDAGENT, load_kept_results
+    from benchmarks.skills_tables import FEDAGENT, load_played_results
     from benchmarks.small_model import CURVES, load_kept
 
     drawn = {"whole": draw_whole(), "round": draw_round(), "demo": draw_demo()}
     drawn |= {name: draw() for name, draw in DIVISIONS.items()}
-    if (results := load_kept_results(FEDAGENT)) is not None:
+    if (results := load_played_results(FEDAGENT)) is not None:
         drawn["overview"] = draw_overview(results)
     if (small := load_kept().get(CURVES.name)) is not None:
         drawn["small-model"] = draw_small_model(small)
