@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
+from torch.func import functional_call
 
 from fedagentgym.agents.model.loading import make_tiny_model
 from fedagentgym.agents.model.policy import TorchPolicy
@@ -50,9 +50,12 @@ def full_logprobs(policy: Any, ids: list[int], temperature: float = 1.0, exact: 
 
     `exact`: in float64, so that what is seen is the error of what is tested and not that of the reference.
     """
-    model = copy.deepcopy(policy.model).double() if exact else policy.model
+    model = policy.model
     with torch.no_grad():
-        logits = model(input_ids=torch.tensor([ids])).logits[0].double() / temperature
+        parts = {**dict(model.named_parameters()), **dict(model.named_buffers())} if exact else {}
+        doubled = {name: part.double() for name, part in parts.items() if part.is_floating_point()}
+        logits = functional_call(model, doubled, kwargs={"input_ids": torch.tensor([ids])}).logits[0].double()
+        logits = logits / temperature
     return torch.log_softmax(logits, -1)[:-1].gather(-1, torch.tensor(ids[1:])[:, None])[:, 0]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -21,7 +20,7 @@ from .models import make_policy
 
 
 class Hub(HubServer):
-    """Serves one folder as the repository `someone/Tiny-Model`; `failing`: names of files that are refused."""
+    """Serves one folder as the repository `someone/Tiny-Model`; `failing`: names of files that are refused once."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.asked, self.failing = folder, list[str](), set[str]()
@@ -41,6 +40,7 @@ class Hub(HubServer):
             self.send_file(request, (self.folder / name).read_bytes(), body)
         else:
             self.send(request, status=404 if name not in self.failing else 403)
+            self.failing.discard(name)
 
 
 @pytest.fixture
@@ -55,21 +55,20 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
     stop_server(made.server)
 
 
-def add(hub: Hub, tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return hub.run(tmp_path, "-m", "fedagentgym", "model", "add", *arguments)
+TWICE = "import sys; from fedagentgym.cli.main import main; print([main(sys.argv[1:]), main(sys.argv[1:])])"
+"""The same command two times in one process: it imports for seconds."""
 
 
 def test_a_models_own_files_are_fetched_once_and_found_by_name_and_by_hub_id(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.failing = {"model.safetensors"}
-    failed = add(hub, tmp_path, "someone/Tiny-Model")
-    assert failed.returncode == 2 and "cannot fetch someone/Tiny-Model from the hub" in failed.stderr, failed.stderr
-    assert failed.stderr.count("\n") == 1, failed.stderr
-    before, hub.failing = sorted(hub.asked), set()
-    done = add(hub, tmp_path, "someone/Tiny-Model")
-    assert done.returncode == 0 and "licence: mit" in done.stdout, done.stderr
-    assert sorted(set(hub.asked)) == sorted(hub.asked), f"{before}: no file is fetched twice"
+    done = hub.run(tmp_path, "-c", TWICE, "model", "add", "someone/Tiny-Model")
+    assert done.stdout.endswith("[2, 0]\n") and "licence: mit" in done.stdout, done.stderr
+    (said,) = [line for line in done.stderr.splitlines() if not line.startswith("adding tiny-model, ")]
+    assert "cannot fetch someone/Tiny-Model from the hub" in said, done.stderr
+    assert "model.safetensors" in hub.asked and not hub.failing
+    assert sorted(set(hub.asked)) == sorted(hub.asked), "no file is fetched twice"
     monkeypatch.setenv("FEDAGENTGYM_CACHE", str(tmp_path / "cache"))
     found = find_model("tiny-model")
     assert found is not None and found.source == "hub someone/Tiny-Model"
@@ -80,7 +79,7 @@ def test_a_models_own_files_are_fetched_once_and_found_by_name_and_by_hub_id(
 
 
 def test_a_model_that_the_hub_does_not_have_is_one_sentence(hub: Hub, tmp_path: Path) -> None:
-    failed = add(hub, tmp_path, "someone/nothing", "--revision", "v1")
+    failed = hub.run(tmp_path, "-m", "fedagentgym", "model", "add", "someone/nothing", "--revision", "v1")
     assert failed.returncode == 2 and failed.stderr.startswith(
         "fedagentgym: cannot fetch someone/nothing from the hub: "
     )

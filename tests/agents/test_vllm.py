@@ -294,7 +294,7 @@ def test_training_plays_on_the_newest_weights_of_whichever_client(
 def test_learners_with_adapters_play_in_one_batch(folder: Path, on_gpu: list[int], sleep: bool) -> None:
     """Each as it plays alone, whoever plays beside it; on one GPU nobody trains while the engine is awake."""
     on_gpu.append(90)
-    given = settings(folder, adapter=ADAPTER, dtype="float32", decoding={"temperature": 1.0})
+    given = settings(folder, adapter=ADAPTER, dtype="float32", decoding={"temperature": 1.0, "max_new_tokens": 5})
     agent: Any = make_agent({**given, "options": {"sleep": sleep, "adapters": 3}})
     engine = StandIn.made[-1]
     assert engine.arguments["max_loras"] == 3

@@ -295,6 +295,7 @@ def test_after_one_round_from_zero_the_exact_methods_have_one_policy(tmp_path: P
         torch.testing.assert_close(found[-1], found[0], atol=1e-5, rtol=0)
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_a_run_goes_on_after_a_break_and_takes_part_in_part(name: str, tmp_path: Path) -> None:
     whole_run = go(tmp_path / "whole", make({"name": name}, FAST), 4, asked=2)

@@ -24,7 +24,7 @@ from fedagentgym.federation.round import ServerConfig, run_rounds
 from fedagentgym.learning.advantages import group_objective
 
 SPEC: dict[str, Any] = {
-    "env": {"id": "fedagentgym/Guess-v0"},
+    "env": {"id": "fedagentgym/Guess-v0", "options": {"max_turns": 3}},
     "agent": "untrained-tiny",
     "rounds": 2,
     "learning": {"tasks_per_step": 4, "group_size": 4, "learning_rate": 1e-3},
@@ -170,7 +170,8 @@ def test_experts_that_know_all_answers_make_fedgrpo_central(length: float, tmp_p
     from fedagentgym.learning.state import SiteState
 
     bench: dict[str, Any] = {
-        "partition": {"clients": 1, "tasks_per_client": 200, "roles": {"auxiliary": 8, "server": 40}}
+        "env": {"options": {"max_turns": 8}},
+        "partition": {"clients": 1, "tasks_per_client": 200, "roles": {"auxiliary": 8, "server": 40}},
     }
     if length:
         objectives = [

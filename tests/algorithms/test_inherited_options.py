@@ -183,7 +183,7 @@ def run_plainly(method: str, rounds: int) -> Commit:
         return run(Path(folder), spec_of(method), rounds=rounds)
 
 
-BY_DAY = 7
+BY_DAY = 9
 
 
 def test_every_option_and_every_method_has_a_case_by_day() -> None:

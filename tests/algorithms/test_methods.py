@@ -76,7 +76,7 @@ def check(run: str, workers: int) -> RunResult:
     return check_algorithm(name, config=config, workers=workers, **settings)
 
 
-@pytest.mark.by_day(3)
+@pytest.mark.by_day(5)
 @pytest.mark.parametrize("run", RUNS)
 def test_methods_hold_what_every_algorithm_must(run: str) -> None:
     found = check(run, workers=0)

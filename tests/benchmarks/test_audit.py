@@ -48,7 +48,7 @@ def read_table(page: Path, name: str) -> tuple[list[str], dict[str, list[str]]]:
     return header, {row[0]: row[1:] for row in rows}
 
 
-@pytest.mark.by_day(2)
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize(
     "name", [pytest.param(one, marks=pytest.mark.slow) if one in SLOW else one for one in SECTIONS]
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 
 from fedagentgym.agents.text.prompts import Template
@@ -10,7 +12,7 @@ from fedagentgym.envs import open_env
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.partitions import federate
 
-pytest.importorskip("datasets")
+pytestmark = pytest.mark.skipif(find_spec("datasets") is None, reason="datasets is not installed")
 
 
 @pytest.mark.parametrize(

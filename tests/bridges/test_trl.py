@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,17 @@ from fedagentgym.envs import open_env
 from fedagentgym.learning.trajectory import Trajectory
 from tests.agents.models import sharpened
 
-trl = pytest.importorskip("trl")
-pytestmark = pytest.mark.filterwarnings("ignore:You are using")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:You are using"),
+    pytest.mark.skipif(find_spec("trl") is None, reason="trl is not installed"),
+]
 
 AGENT = {"template": "compact", "think": False, "chat": False, "decoding": {"max_new_tokens": 6}}
 
 
 def make_config(folder: Path, **changes: Any) -> Any:
+    import trl
+
     settings = {
         "per_device_train_batch_size": 8,
         "num_generations": 4,
@@ -58,6 +63,7 @@ def count_letters(completions: list[str], **columns: object) -> list[float]:
 
 
 def make_trainer(folder: Path, rollouts: RolloutFunction, **options: Any) -> Any:
+    import trl
     from datasets import Dataset
 
     model, tokenizer = make_tiny_model(rollouts.env.vocabulary(), context_length=256)
@@ -191,6 +197,7 @@ def train_with_tool_calls(
     guess: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, factory: Any, rows: list[dict[str, Any]] | None
 ) -> list[str]:
     """TRL renders, parses and calls; what the model says is scripted here, for a random model calls no tools."""
+    import trl
     from datasets import Dataset
 
     vocabulary = [*guess.vocabulary(), "user system assistant tool function name arguments act action guess number"]
@@ -279,6 +286,7 @@ def test_without_a_data_set_neighbours_begin_alike(guess: Any) -> None:
 
 @pytest.mark.slow
 def test_three_steps_on_a_reward_by_task_id(tmp_path: Path) -> None:
+    import trl
     from datasets import Dataset
 
     reward = fedagentgym.make_reward("skills", split="val")

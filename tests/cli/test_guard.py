@@ -165,7 +165,7 @@ def test_a_printed_command_is_one_that_a_shell_takes_as_it_is(
     assert shlex.split(said) == ["fedagentgym", "resume", str(folder)]
 
 
-@pytest.mark.by_day(4)
+@pytest.mark.by_day(8)
 @pytest.mark.parametrize("gone", [("stdout",), ("stderr",), ("stdout", "stderr")], ids=" and ".join)
 @pytest.mark.parametrize(
     ("line", "code"),

@@ -153,15 +153,23 @@ def test_a_transfer_that_breaks_off_or_a_changed_file_leaves_nothing(
     assert list_parts(tmp_path) == []
 
 
+LINES = (
+    "import json, sys; from fedagentgym.cli.main import main; print([main(line) for line in json.loads(sys.argv[1])])"
+)
+"""Commands one after the other in one process: the library is imported once."""
+
+
 def test_a_result_and_an_agent_come_back_as_they_were(hub: Hub, tmp_path: Path) -> None:
     result, agent = RESULTS / "methods-tiny-math-v2" / "pubswap.zip", tmp_path / "agent"
     make_agent_folder(agent)
-    for name, path in (("me/result", result), ("me/agent", agent)):
-        pushed = hub.run(tmp_path, "-m", "fedagentgym", "hub", "push", path, name)
-        assert pushed.returncode == 0, pushed.stderr
-        back = tmp_path / name.replace("/", "-")
-        pulled = hub.run(tmp_path, "-m", "fedagentgym", "hub", "pull", name, back)
-        assert pulled.returncode == 0 and identify(back) == identify(path), pulled.stderr
+    pairs = {"me/result": result, "me/agent": agent}
+    folders = {name: tmp_path / name.replace("/", "-") for name in pairs}
+    lines = [("push", path, name) for name, path in pairs.items()] + [("pull", *one) for one in folders.items()]
+    done = hub.run(tmp_path, "-c", LINES, json.dumps([["hub", *map(str, line)] for line in lines]))
+    assert done.stdout.endswith("[0, 0, 0, 0]\n"), done.stderr
+    for name, path in pairs.items():
+        back = folders[name]
+        assert identify(back) == identify(path)
         for file in path.rglob("*") if path.is_dir() else [path]:
             found = list(back.rglob(file.name))
             assert [one.read_bytes() for one in found] == [file.read_bytes()]

@@ -46,7 +46,7 @@ def load_over_another(name: str) -> RunConfig:
     raise AssertionError(f"{name} fits no algorithm of its preset")
 
 
-@pytest.mark.by_day(3)
+@pytest.mark.by_day(9)
 @pytest.mark.parametrize("name", [*EVERY_PRESET, *ROWS])
 def test_every_preset_and_variant_is_a_valid_configuration(name: str) -> None:
     config = load_over_another(name)

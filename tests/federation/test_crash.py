@@ -97,7 +97,7 @@ def read_trajectories(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (folder / "trajectories").iterdir()}
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_three_kills(run_toy: Callable[..., Commit], tmp_path: Path, workers: int) -> None:
     check(run_toy, tmp_path, workers, kills=3, seed=workers)
 

@@ -89,22 +89,24 @@ def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+@cache
+def list_nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(parse(path)))
+
+
 def module_files(root: Path) -> dict[str, Path]:
     files = {".".join(path.relative_to(root).with_suffix("").parts): path for path in library(root)}
     return {name.removesuffix(".__init__"): path for name, path in files.items()}
 
 
-def imported(tree: ast.AST, modules: Collection[str]) -> set[str]:
+def imported(path: Path, modules: Collection[str]) -> set[str]:
     """The modules of this package that a module imports anywhere: at the top, in functions, under TYPE_CHECKING. A package
     that exports names imports them when they are used."""
     found = set()
-    exports = {
-        alias
-        for alias in ast.walk(tree)
-        if isinstance(alias, ast.ImportFrom) and alias.names[0].asname == alias.names[0].name
-    }
-    for node in set(ast.walk(tree)) - exports:
+    for node in list_nodes(path):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
+            if node.names[0].asname == node.names[0].name:  # an export
+                continue
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
                 found.add(inner if inner in modules else node.module)
@@ -130,7 +132,7 @@ def circles(imports: dict[str, set[str]]) -> list[list[str]]:
 
 def test_no_modules_import_each_other_in_a_circle(root: Path) -> None:
     files = module_files(root)
-    imports = {name: imported(parse(path), files) - {name} for name, path in files.items()}
+    imports = {name: imported(path, files) - {name} for name, path in files.items()}
     assert circles(imports) == []
 
 
@@ -150,9 +152,9 @@ def layer(module: str) -> int:
     return next((at for at, packages in enumerate(load_layers()) if package in packages), len(load_layers()))
 
 
-def string_targets(tree: ast.AST, constants: dict[str, str]) -> Iterator[str]:
+def string_targets(path: Path, constants: dict[str, str]) -> Iterator[str]:
     """Every string `fedagentgym.module:name`, also as an f-string whose parts are constants of the module."""
-    for node in ast.walk(tree):
+    for node in list_nodes(path):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             text = node.value
         elif isinstance(node, ast.JoinedStr):
@@ -179,7 +181,7 @@ def test_string_targets_point_to_the_same_layer_or_a_lower_one(root: Path) -> No
             and isinstance(node.value, ast.Constant)
             and isinstance(node.value.value, str)
         }
-        found.update({(name, target): layer(target.partition(":")[0]) for target in string_targets(tree, constants)})
+        found.update({(name, target): layer(target.partition(":")[0]) for target in string_targets(path, constants)})
     assert len(found) > 40
     assert not [f"{name} names {target}" for (name, target), at in found.items() if at > layer(name)]
 
@@ -219,8 +221,9 @@ def test_what_is_required_by_name_is_in_the_extra_that_the_sentence_names(root: 
     calls = [
         (path.name, *(ast.literal_eval(argument) for argument in node.args))
         for path in library(root)
-        for node in ast.walk(parse(path))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "require" and len(node.args) == 2
+        for node in list_nodes(path)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "require"
+        if len(node.args) == 2
     ]
     assert len(calls) > 20
     assert not [call for call in calls if call[2] != "dev" and call[1].partition(".")[0] not in EXTRAS[call[2]]]

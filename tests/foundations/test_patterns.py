@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import pkgutil
 import re
@@ -56,6 +57,7 @@ PIECES = (
 )
 
 
+@functools.cache
 def read_patterns() -> dict[str, re.Pattern[str]]:
     """The patterns that modules hold, and those that stand as a text in a call."""
     found: dict[str, re.Pattern[str]] = {}

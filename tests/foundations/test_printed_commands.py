@@ -32,15 +32,16 @@ SAFE = {
 
 def find_values_in_commands(source: str) -> Iterator[tuple[int, str]]:
     """The line and the expression of every value in a command that an f-string writes, without those that are quoted."""
-    tree = ast.parse(source)
+    nodes = list(ast.walk(ast.parse(source)))
+    is_quoting = any(call in source for call in QUOTING)
     quoted = {
         target.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign) and any(call in ast.unparse(node.value) for call in QUOTING)
+        for node in nodes
+        if is_quoting and isinstance(node, ast.Assign) and any(call in ast.unparse(node.value) for call in QUOTING)
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, ast.JoinedStr):
             continue
         before = ""
@@ -48,9 +49,10 @@ def find_values_in_commands(source: str) -> Iterator[tuple[int, str]]:
             if isinstance(part, ast.Constant):
                 before += str(part.value)
             elif isinstance(part, ast.FormattedValue):
-                said, begun = ast.unparse(part.value), re.split(r"[`;:(]", before)[-1]
-                if COMMAND.search(begun) and said not in quoted and not any(call in said for call in QUOTING):
-                    yield node.lineno, said
+                if COMMAND.search(re.split(r"[`;:(]", before)[-1]):
+                    said = ast.unparse(part.value)
+                    if said not in quoted and not any(call in said for call in QUOTING):
+                        yield node.lineno, said
                 before += "VALUE"
 
 

@@ -212,7 +212,7 @@ def find_fault(line: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return "" if fine else str(([part[:80] for part in line], code, said[-600:]))
 
 
-@pytest.mark.by_day(2)
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize("name", GOOD)
 def test_no_command_line_ends_in_a_trace(name: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     faults = []

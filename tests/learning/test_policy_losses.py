@@ -24,7 +24,7 @@ from fedagentgym.learning.trajectory import Segment, Trajectory, Turn, build_tra
 
 from .test_update import OWN_LOSSES
 
-BATCHES = 400 if os.environ.get("TESTS_PROFILE") == "night" else 100
+BATCHES = 400 if os.environ.get("TESTS_PROFILE") == "night" else 30
 SAME_IN_TRL = re.findall(
     r"^\| `(\{.*\})` \| `(\{.*\})` \|$",
     (Path(__file__).parents[2] / "docs/reference/losses.md").read_text(),

@@ -107,6 +107,7 @@ def test_constrained_and_tempered_scores_are_those_of_the_distribution_sampled_f
     torch.testing.assert_close(given, wanted, atol=1e-4, rtol=1e-3)
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("loss", OWN_LOSSES)
 @pytest.mark.parametrize("kl", [0.0, 0.1])
 def test_micro_batches_do_not_change_the_step(make_groups: MakeGroups, loss: str, kl: float) -> None:

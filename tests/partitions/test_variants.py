@@ -35,7 +35,7 @@ def assign(asked: Any, seed: int, clients: int, env_id: str = WEBSHOP) -> list[d
     return [{} if one is None else dict(one) for one in drawn]
 
 
-@pytest.mark.by_day(2)
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize(("kind", "env_id"), PAIRS)
 def test_every_variant_that_an_environment_declares_conforms(kind: str, env_id: str) -> None:
     check_variant(env_id, kind, env=SMALL.get(env_id, {"size": "tiny"}))

@@ -2,15 +2,18 @@
 
 A normalizer may make each character a thousand, and a chat template is a program; neither can be stopped in the process that
 runs it. What fails here in an ordinary way fails again where the tokenizer is loaded, with a sentence. This file imports nothing
-of the package, so that the process starts fast.
+of the package, so that the process starts fast. Seconds are those of the tokenizer and, again, of the templates: what the
+libraries take to be imported is not theirs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import resource
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,18 +49,30 @@ def leave_to_loader() -> Iterator[None]:
         return
 
 
-def main(folder: Path) -> int:
+def limit_time(seconds: int | None) -> None:
+    """End the process when it has taken so many seconds more of processor time; `None`: however long it takes."""
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    soft = most if seconds is None else math.ceil(time.process_time()) + seconds
+    resource.setrlimit(resource.RLIMIT_CPU, (soft, most))
+
+
+def main(folder: Path, seconds: int) -> int:
     with leave_to_loader():
         from tokenizers import Tokenizer
 
+        limit_time(seconds)
         fast = Tokenizer.from_file(str(folder / "tokenizer.json"))
         fast.decode(fast.encode(TEXT).ids)
     templates: list[str] = []
     with leave_to_loader():
         templates = read_templates(folder)
-    for template in templates:
-        from transformers.utils.chat_template_utils import render_jinja_template
+    if not templates:
+        return 0
+    limit_time(None)
+    from transformers.utils.chat_template_utils import render_jinja_template
 
+    limit_time(seconds)
+    for template in templates:
         for talk in (TALK[:1], TALK, [{"role": "system", "content": "Be brief."}, *TALK]):
             with leave_to_loader():
                 (text,), _ = render_jinja_template([talk], chat_template=template, add_generation_prompt=True)
@@ -68,6 +83,5 @@ def main(folder: Path) -> int:
 
 if __name__ == "__main__":
     seconds, memory = int(sys.argv[2]), int(sys.argv[3])
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), seconds))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("textworld", reason="the real engine comes with the extra [alfworld]")
 sys.path.insert(0, str(Path(__file__).parent))
 
 from duel import MOSTLY_TINY, Report, cluttered_cases, duels, plain_cases, room_of, unusual_case, unusual_cases
@@ -20,6 +20,9 @@ from fedagentgym.envs.alfworld.plans import make_goal, render_goal
 from fedagentgym.envs.alfworld.reader import parse_game
 from fedagentgym.envs.alfworld.real import RealEngine
 
+pytestmark = pytest.mark.skipif(
+    find_spec("textworld") is None, reason="the real engine comes with the extra [alfworld]"
+)
 PLAIN, STEPS = 13, 20
 ODD, ODD_STEPS = 4, 30
 IN_ITSELF = 153

@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
 from pathlib import Path
 
 import gymnasium
@@ -28,7 +29,9 @@ from fedagentgym.partitions.client_split import federate, load_client_split
 from fedagentgym.testing import check_env
 from tests.network import stop_server
 
-pytest.importorskip("alfworld", reason="writing game files takes domain and grammar from the extra [alfworld]")
+pytestmark = pytest.mark.skipif(
+    find_spec("alfworld") is None, reason="writing game files takes domain and grammar from the extra [alfworld]"
+)
 ENV = "fedagentgym/ALFWorld-v0"
 
 

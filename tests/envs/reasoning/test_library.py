@@ -53,6 +53,10 @@ def texts(tmp_path: Path) -> Path:
 def test_conformance(texts: Path) -> None:
     check_env(QA, **SEARCHING)
     check_env(QA, tools=["search"], library=str(texts))
+
+
+@pytest.mark.slow
+def test_conformance_of_clients_with_a_part_of_the_library() -> None:
     check_variant(QA, "corpus_split", env=SEARCHING, by="random")
 
 
@@ -83,6 +87,7 @@ def test_a_task_is_the_same_whatever_search_looks_through() -> None:
     assert foreign.text in ask(other, other.pool[0], foreign.title)
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("by", ["topic", "random"])
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_what_a_library_lacks_cannot_be_found(by: Any, share: float) -> None:

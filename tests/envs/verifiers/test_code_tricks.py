@@ -75,6 +75,7 @@ TRICKS = {
 }
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("program", TRICKS.values(), ids=TRICKS.keys())
 def test_no_trick_passes(verifier: CodeVerifier, program: str) -> None:
     for test in LENIENT_TESTS.values():

@@ -207,12 +207,13 @@ def test_test_code_reaches_the_program_by_messages_only(verifier: CodeVerifier) 
     assert not verifier.verify(looking, ANSWER_BY_TEST).correct
 
 
-def test_humaneval_solutions_pass_and_others_fail(verifier: CodeVerifier, shared_data: Path) -> None:
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_humaneval_solutions_pass_and_others_fail(verifier: CodeVerifier, shared_data: Path, every: int) -> None:
     with gzip.open(shared_data / "humaneval" / "HumanEval.jsonl.gz") as file:
         rows = [json.loads(line) for line in file]
     assert len(rows) == 164
     wrong = []
-    for row in rows:
+    for row in rows[::every]:
         tests = Checks(row["entry_point"], code=row["test"], setup=row["prompt"], check="check")
         if not verifier.verify(row["prompt"] + row["canonical_solution"], tests).correct:
             wrong.append(f"{row['task_id']} refused")
@@ -221,6 +222,7 @@ def test_humaneval_solutions_pass_and_others_fail(verifier: CodeVerifier, shared
     assert wrong == []
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("program", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_programs_fail_in_time_and_leave_nothing(verifier: CodeVerifier, folder: Path, program: str) -> None:
     for tests in (ANSWER, ANSWER_BY_TEST):

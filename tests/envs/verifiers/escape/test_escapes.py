@@ -31,12 +31,14 @@ def _load(name: str) -> ModuleType:
 
 probes, set_ups, honest = _load("probes"), _load("set_ups"), _load("honest")
 
-LEFT_OUT = [(), (set_ups.CONTAINER,), *((name,) for name in REMOVABLE)]
+CONTAINER, ONE = (set_ups.CONTAINER,), [(name,) for name in REMOVABLE]
+LEFT_OUT = {"root": [(), ONE[0], CONTAINER, *ONE[1:]], "plain": [(), CONTAINER, *ONE]}
+"""What each user's set-ups lack; every second is tried by day, one in a container among them."""
 SET_UPS = [
     pytest.param((who, left), id=f"{who}, without {', '.join(left) or 'nothing'}", marks=marks)
-    for who in ("root", "plain")
-    for left in LEFT_OUT
-    for marks in ([pytest.mark.slow] if who == "plain" and left in LEFT_OUT[2:] else [],)
+    for who, lacking in LEFT_OUT.items()
+    for left in lacking
+    for marks in ([pytest.mark.slow] if who == "plain" and left in ONE else [],)
     if not (who == "plain" and "other user" in left)
 ]
 
@@ -155,6 +157,7 @@ def test_nothing_escapes(place: Place) -> None:
     assert list(place.set_up.folder.iterdir()) == []
 
 
+@pytest.mark.by_day(2)
 def test_honest_programs_run(place: Place) -> None:
     wrong = []
     for name, (program, expected) in choose_programs(place.left_out).items():
@@ -165,6 +168,7 @@ def test_honest_programs_run(place: Place) -> None:
     assert len(honest.PROGRAMS) >= 50
 
 
+@pytest.mark.by_day(2)
 def test_refusals_are_clear(place: Place) -> None:
     for name, (program, words) in honest.REFUSED.items():
         status, code, _, err = place.set_up.ask(do="run", program=program)
@@ -172,6 +176,7 @@ def test_refusals_are_clear(place: Place) -> None:
         assert words in err, (name, err)
 
 
+@pytest.mark.by_day(2)
 def test_doctor_reports_what_holds(place: Place) -> None:
     told = place.set_up.ask(do="doctor")
     assert {one["name"]: one["up"] for one in told["protections"]} == place.up

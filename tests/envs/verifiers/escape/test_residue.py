@@ -23,6 +23,7 @@ def verifier() -> Iterator[CodeVerifier]:
     with_one_server.close()
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("heap", [4 << 20, 32 << 20, 128 << 20], ids=lambda size: f"{size >> 20} MiB of heap")
 @pytest.mark.parametrize("trials", [4, pytest.param(70, marks=pytest.mark.slow)])
 def test_no_byte_of_an_earlier_run_is_found(verifier: CodeVerifier, heap: int, trials: int) -> None:
