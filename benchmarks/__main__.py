@@ -59,6 +59,7 @@ BENCHMARKS = Registry(
         "pictures": "benchmarks.pictures:draw_all",
         "plan-minutes": "benchmarks.plan:run",
         "privacy-probes": "benchmarks.privacy_probes:run",
+        "records-rules": "benchmarks.records_rules:run",
         "report": "benchmarks.report:write_report",
         "small-math": "benchmarks.small_model:run_math",
         "small-skills": "benchmarks.small_model:run_curves",

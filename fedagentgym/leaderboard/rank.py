@@ -186,8 +186,8 @@ def _measure_own_rewards(record: RunRecord, objectives: Sequence[Sequence[str]])
 
 def has_collapsed(curve: Sequence[CurvePoint]) -> bool | None:
     """True if a run ended no higher than it started: success in its last evaluated round against the first, on the same tasks.
-    None if it was evaluated once."""
-    if len(curve) < 2:
+    None if it was evaluated once, or if the policy of the curve was never trained: of clients that each train their own."""
+    if len(curve) < 2 or (curve[0].policy is not None and curve[0].policy == curve[-1].policy):
         return None
     return curve[-1].overall["success"]["mean"] <= curve[0].overall["success"]["mean"]
 

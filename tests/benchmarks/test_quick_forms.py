@@ -78,6 +78,7 @@ OTHERS = {
     "plan-minutes": "measures the machine and plays a run",
     "privacy-probes": "trains under every method",
     "record-demo": "runs the demo",
+    "records-rules": "",
     "screenshots": "starts a browser",
     "skills-designs": "",
     "skills-fedagent": "trains",
