@@ -221,6 +221,8 @@ def test_the_spread_of_runs_and_the_collapsed_ones_stand_beside_the_mean() -> No
     page = write_comparison(found)
     assert ">three quarters</th>" in page and ">2 of 6</td>" in page
     assert has_collapsed([make_point(0, 0.5)]) is None and has_collapsed(curves[0]) is False
+    same = [make_point(number, 0.5).model_copy(update={"policy": "sha256:" + 64 * "0"}) for number in (0, 2)]
+    assert has_collapsed(same) is None  # clients that train policies of their own leave the shared one as it is
     few = compare([make_runs("x", *outcomes[:4]), make_runs("y", *outcomes[:4])])
     assert few.spreads == {} and ">three quarters</th>" not in write_comparison(few)
 
