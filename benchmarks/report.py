@@ -41,7 +41,7 @@ from fedagentgym.runs.archive import Archive
 DOCS = ROOT / "docs"
 PAGE = DOCS / "report" / "index.md"
 LATEX = PAGE.with_name("report.tex")
-RESULTS, VERIFIED, TUNING = (ROOT / "leaderboard" / name for name in ("results", "verified", "tuning"))
+RESULTS, VERIFIED = (ROOT / "leaderboard" / name for name in ("results", "verified"))
 SOURCE = "https://github.com/fedagentgym/fedagentgym/blob/main/"
 NUMBER = re.compile(r"<!-- ([^<>]+? / [^<>]+?) -->\[[^\]]*\]\([^)]*\)")
 """A number of the text: its name, and the link that shows it."""
@@ -178,9 +178,19 @@ def count_own(registry: Registry) -> int:
     return sum(not registry.is_added(name) for name in registry.names())
 
 
-def count_runs(folder: Path) -> int:
-    """The runs in the archives below a folder."""
-    return sum(len(Archive(path).runs) for path in find_results(folder))
+def count_runs() -> int:
+    """The runs of all results."""
+    return sum(len(Archive(path).runs) for path in find_results(RESULTS))
+
+
+def count_trials() -> int:
+    """The runs by which settings of suites were searched."""
+    found = 0
+    for suite in map(load_suite, list_suites()):
+        if suite.tuning is not None:
+            scenarios = len(suite.tuning.scenarios or suite.scenarios)
+            found += scenarios * sum(one.settings * one.worlds for one in suite.chosen.values())
+    return found
 
 
 def count_replayed() -> int:
@@ -195,9 +205,9 @@ COUNTS: Mapping[str, tuple[Callable[[], int], str]] = {
     "methods": (lambda: count_own(ALGORITHMS), "../reference/methods/index.md"),
     "suites": (lambda: len(list(RESULTS.iterdir())), f"{SOURCE}leaderboard/results"),
     "entries": (lambda: len(find_results(RESULTS)), f"{SOURCE}leaderboard/results"),
-    "runs": (lambda: count_runs(RESULTS), f"{SOURCE}leaderboard/results"),
+    "runs": (count_runs, f"{SOURCE}leaderboard/results"),
     "replayed": (count_replayed, f"{SOURCE}leaderboard/verified"),
-    "trials": (lambda: count_runs(TUNING), f"{SOURCE}leaderboard/tuning"),
+    "trials": (count_trials, f"{SOURCE}leaderboard/tuning"),
 }
 """The counts, each with the place where it can be seen."""
 
