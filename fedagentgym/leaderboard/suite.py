@@ -311,7 +311,7 @@ class Suite(Settings):
         for name, scenario in self.scenarios.items():
             if scenario.env is None or scenario.changes or scenario.worlds or scenario.objectives:
                 raise ValueError(
-                    f"scenario {name!r}: on the agents track a scenario has an env, no changes, no objectives"
+                    f"scenario {name!r}: on the agents track a scenario has an env and no changes or objectives"
                 )
         if self.config is not None or self.changes or self.world:
             raise ValueError("on the agents track there is no configuration to be changed")

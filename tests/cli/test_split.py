@@ -81,7 +81,7 @@ def test_compare_files_and_samplers(tmp_path: Path, capsys: pytest.CaptureFixtur
     for wrong, said in (
         (["nosuch"], "unknown split file or sampler"),
         (["uniform,tasks_per_client=5"], "name one with --env"),
-        ([str(stored), "--unit", "pounds"], "--unit is share or tasks"),
+        ([str(stored), "--unit", "pounds", "--out", "x.png"], "--unit is share or tasks"),
         ([str(stored), "--out", "x.gif"], ".png or .svg"),
         (["uniform,env=x", "--env", "Guess"], "'env' is no parameter"),
     ):

@@ -414,7 +414,7 @@ def test_commands_list_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixtu
     } == set(names)
     places = [
         next(i for i, line in enumerate(listed) if name in line)
-        for name in ("smoke", "methods-tiny-shop-v2", "shop-v1")
+        for name in ("smoke", "methods-tiny-shop-v3", "paper-fedagent-webshop-v1", "methods-tiny-shop-v2")
     ]
     assert places == sorted(places)
     assert main(["bench", "show", "smoke", "--check"]) == 0

@@ -295,6 +295,7 @@ class Free(AveragingSettings):
     ],
 )
 def test_a_method_without_settings_of_its_name_is_told_what_is_missing(settings: Any, told: str) -> None:
-    ALGORITHMS.register("mine", type("Mine", (Averaging,), {"settings_class": settings} if settings else {}))
+    made = type("Mine", (Averaging,), {"settings_class": settings} if settings else {})
+    ALGORITHMS.register("mine", made, replace=True)
     with pytest.raises(OptionError, match=told) if told else contextlib.nullcontext():
         get_algorithm_class({"name": "mine"})
