@@ -354,6 +354,9 @@ class Suite(Settings):
             raise ValueError(f"replicate {wrong[0]} belongs to no seed with a world of its own")
         if self.world and any(one.pool or one.task_ids or one.client_split for one in self.scenarios.values()):
             raise ValueError("every seed has a world of its own: digests of tasks belong to replicates")
+        for name, scenario in self.scenarios.items():
+            if any(not asked or len(set(asked)) < len(asked) for asked in scenario.objectives):
+                raise ValueError(f"scenario {name!r}: objectives are lists of one component or more, each named once")
         if self.rank_by.startswith(OWN_REWARDS) and not all(one.objectives for one in self.scenarios.values()):
             raise ValueError(f"rank_by: {self.rank_by} needs `objectives` in every scenario")
         if bad := [name for name, one in self.baselines.items() if one.agent is not None]:

@@ -195,6 +195,8 @@ def test_what_clients_ask_for_is_measured_on_their_own_mixtures(tmp_path: Path) 
     assert verify(packed, suite=suite).replayed
     for change, message in (
         ({"scenarios": {"two": {}}}, "rank_by: own_rewards needs `objectives` in every scenario"),
+        ({"scenarios": {"two": {"objectives": [[]]}}}, "lists of one component or more, each named once"),
+        ({"scenarios": {"two": {"objectives": [["format", "format"]]}}}, "each named once"),
         ({"rank_by": "success", "scenarios": {"two": {"objectives": [["shine"]]}}}, "'shine' is no component"),
     ):
         with pytest.raises((OptionError, DataError), match=message):
