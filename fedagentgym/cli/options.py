@@ -36,7 +36,7 @@ class Command(click.Command):
 
     Args:
         modes: Option -> the other parameters that the command uses with it; the rest are refused beside it.
-        needs: Option -> parameters without all of which it has no meaning; one of them must be given.
+        needs: Option -> parameters of which at least one must be given with it.
         excludes: Pairs of which one alone may be given.
 
     An option that is given twice is refused too, where one value counts.

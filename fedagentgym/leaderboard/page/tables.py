@@ -473,10 +473,11 @@ def describe_control(found: SuiteEntries, differences: Sequence[Compared]) -> li
             sentences.append(f"{counted}; by chance {len(p) / 20:g} would.")
     each = [find_decided(one.difference, len(differences)) for one in differences if one.planned]
     if known := [one for one in each if one is not None]:
-        stated = "" if suite.power is None else f"; {format_fixed(100 * suite.power, 1)} were planned for"
+        stated = "" if suite.power is None else f"; the plan of the suite assumed {format_fixed(100 * suite.power, 1)}"
         sentences.append(
-            f"By the spread of its own runs, a planned comparison decides {format_fixed(100 * min(known), 1)} to"
-            f" {format_fixed(100 * max(known), 1)} points in four of five experiments{stated}."
+            "The smallest difference that four of five such experiments would decide is between"
+            f" {format_fixed(100 * min(known), 1)} and {format_fixed(100 * max(known), 1)} points, by the spread of these"
+            f" runs and depending on the comparison{stated}."
         )
     return sentences
 
