@@ -34,7 +34,7 @@ from benchmarks.measurement import Measurement
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.imports import require
 from fedagentgym.base.rounding import format_fixed
-from fedagentgym.base.statistics import CONFIDENCE, MIN_REPLICATES, estimate_replicates
+from fedagentgym.base.statistics import CONFIDENCE, MIN_REPLICATES, estimate_replicates, find_half_width
 from fedagentgym.federation.records import Record, read_metrics_log
 from fedagentgym.leaderboard.results import Result, RunKey, read_suites
 from fedagentgym.leaderboard.suite import load_suite
@@ -144,11 +144,15 @@ def run(quick: bool = False) -> list[Measurement]:
     if missing:
         return [*figures, Measurement("points that are missing, so that no map is drawn", len(missing), "points")]
     surface = fit_surface(points)
+    measured = measure_map(points, surface)
     if not quick:
+        told = "; ".join(f"{one.name}: {format_fixed(one.value, 1)} {one.unit}" for one in measured)
         picture = f"![When federation helps, by distance and length of updates]({PICTURE})"
-        write_place(PAGE, PLACE, f"{tabulate(points, surface).to_markdown()}\n\n{picture}")
+        write_place(
+            PAGE, PLACE, f"{tabulate(points, surface).to_markdown()}\n\n{told[0].upper()}{told[1:]}.\n\n{picture}"
+        )
         save_figure(draw_map(points, surface), PAGE.with_name(PICTURE))
-    return [*figures, *measure_map(points, surface)]
+    return [*figures, *measured]
 
 
 def describe_place(point: MapPoint) -> str:
@@ -326,6 +330,8 @@ def draw_map(points: Sequence[MapPoint], surface: Surface) -> Figure:
     x, y, inside = cover(points)
     found, half = (np.where(inside, 100 * one, np.nan) for one in surface.find(x, y))
     means = np.array([100 * one.differences.mean() for one in points])
+    is_certain = [abs(one.differences.mean()) > find_half_width(one.differences.tolist()) for one in points]
+    edges = np.where(is_certain, "black", "silver")
     limit = 5.0 * math.ceil(max(np.abs(means).max(), np.nanmax(np.abs(found))) / 5 + 1e-9)
     scale: dict[str, Any] = {"cmap": "RdBu", "vmin": -limit, "vmax": limit}
     shown = axes.contourf(x, y, found, levels=np.arange(-limit, limit + 1, 2.5), **scale)
@@ -337,7 +343,7 @@ def draw_map(points: Sequence[MapPoint], surface: Surface) -> Figure:
     for kind in dict.fromkeys(KINDS.get(one.spot.scenario, OTHERS) for one in points):
         chosen = [KINDS.get(one.spot.scenario, OTHERS) == kind for one in points]
         axes.scatter(
-            distances[chosen], lengths[chosen], c=means[chosen], marker=kind[1], s=55, edgecolors="black", label=kind[0],
+            distances[chosen], lengths[chosen], c=means[chosen], marker=kind[1], s=55, edgecolors=edges[chosen], label=kind[0],
             zorder=3, **scale,
         )  # fmt: skip
     axes.set_xlim(distances.min() - 0.03, distances.max() + 0.03)
@@ -349,6 +355,6 @@ def draw_map(points: Sequence[MapPoint], surface: Surface) -> Figure:
     axes.set_xlabel("distance of clients: share of tasks of other categories")
     axes.set_ylabel("length of a client's update between two meetings")
     figure.colorbar(shown, ax=axes, label="FedAgent - the better of alone and one place, points")
-    axes.set_title("hatched: the sign of the surface is not certain (95 %, worlds)", fontsize=9, loc="left")
+    axes.set_title("hatched, or with a grey edge: the sign is not certain (95 %, worlds)", fontsize=9, loc="left")
     figure.legend(loc="outside upper right", fontsize=8, frameon=False, ncols=3)
     return figure

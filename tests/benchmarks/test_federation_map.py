@@ -308,6 +308,9 @@ def test_a_whole_map_is_written_into_its_page(
         row = next(line for line in text.splitlines() if line.startswith(f"| {point.spot} |"))
         assert found.low is not None and found.high is not None
         assert f"{100 * found.mean:+.1f} | {100 * found.low:+.1f} to {100 * found.high:+.1f}" in row
+    shares = {name: value for name, value in figures.items() if name.startswith("share of the map: ")}
+    assert len(shares) == 3 and sum(shares.values()) == pytest.approx(100)
+    assert all(f"hare of the map: {name.partition(': ')[2]}: {value:.1f} %" in text for name, value in shares.items())
     save_figure(draw_map(points, fit_surface(points)), page.with_name("again.png"))
     assert page.with_name("again.png").read_bytes() == page.with_name(PICTURE).read_bytes()
 
