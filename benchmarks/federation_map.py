@@ -85,7 +85,7 @@ SOURCES = (
 
 
 class Spot(NamedTuple):
-    """What is played for a point of the map."""
+    """The runs of a point of the map: a row of FedAgent in a scenario of a suite."""
 
     suite: str
     scenario: str
@@ -156,7 +156,7 @@ def run(quick: bool = False) -> list[Measurement]:
 
 
 def describe_place(point: MapPoint) -> str:
-    """Where a point lies, and the interval of its difference."""
+    """The place of a point, and the interval of its difference."""
     return f"distance {point.distances.mean():.2f}, length {point.lengths.mean():.2f}, 95 %: {format_ends(point)}"
 
 
@@ -266,7 +266,7 @@ def make_terms(distances: Floats, lengths: Floats) -> Floats:
 
 
 def locate(points: Sequence[MapPoint]) -> tuple[Floats, Floats]:
-    """Where points lie: their distances and lengths, means over worlds."""
+    """The places of points: their distances and lengths, means over worlds."""
     return np.array([one.distances.mean() for one in points]), np.array([one.lengths.mean() for one in points])
 
 
@@ -293,7 +293,7 @@ def cover(points: Sequence[MapPoint]) -> tuple[Floats, Floats, NDArray[np.bool_]
 
 
 def measure_map(points: Sequence[MapPoint], surface: Surface) -> list[Measurement]:
-    """How much of the map lies certainly above, certainly below, or neither, and how far points lie off the surface."""
+    """The shares of the map certainly above, certainly below, or neither, and the distance of points from the surface."""
     x, y, inside = cover(points)
     found, half = (one[inside] for one in surface.find(x, y))
     off = [one.differences.mean() for one in points] - surface.find(*locate(points))[0]
