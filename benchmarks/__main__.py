@@ -37,6 +37,7 @@ BENCHMARKS = Registry(
         "claims": "benchmarks.claims:write_claims",
         "communication": "benchmarks.communication:run",
         "extras": "benchmarks.extras:run",
+        "federation-map": "benchmarks.federation_map:run",
         "fixed-replies": "benchmarks.audit:run_fixed_replies",
         "generalisation": "benchmarks.generalisation:run",
         "evolution-strategies": "benchmarks.evolution:run",

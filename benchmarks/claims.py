@@ -44,7 +44,9 @@ class Evidence(Settings):
     first: str | None = None
     second: str | None = None
     scenario: str | None = None
-    gain: tuple[str, str] | None = Field(default=None, description="scenarios of a gain that the suite plans")
+    gain: tuple[str, str] | None = Field(
+        default=None, description="scenarios of a gain that the suite plans, between these rows if any are named"
+    )
     expects: Literal["above", "equal", "not above"]
 
 
@@ -106,7 +108,15 @@ def find_difference(
     elif one.gain is not None:
         compared = suites.get(str(one.suite), ())
         gains = [(each.gain, each.difference) for each in compared if each.gain is not None]
-        return next((each for gain, each in gains if (gain.scenario, gain.than_scenario) == one.gain), None)
+        named = None if one.first is None else (one.first, one.second)
+        return next(
+            (
+                each
+                for gain, each in gains
+                if (gain.scenario, gain.than_scenario) == one.gain and named in (None, gain.of)
+            ),
+            None,
+        )
     else:
         compared = [each for each in suites.get(str(one.suite), ()) if each.gain is None]
         chosen = [each for each in compared if one.scenario == (each.scenario or MEAN)]

@@ -94,8 +94,8 @@ OTHERS = {
     "webshop-figures": "plays a shop many times",
 }
 """The others, which play, train or draw, with the reason of those that take above ten seconds."""
-ELSEWHERE = ("claims", "extras", "fixed-replies", "report")
-"""Tested by files of their own, `test_claims`, `test_extras`, `test_report` and, as all sections of the audit, `test_audit`."""
+ELSEWHERE = ("claims", "extras", "federation-map", "fixed-replies", "report")
+"""Tested by files of their own, such as `test_claims`, and `fixed-replies` as all sections of the audit by `test_audit`."""
 
 
 def run_quick(name: str, **options: int) -> dict[str, float]:
