@@ -177,7 +177,9 @@ def find_page(evidence: Evidence) -> str:
     name = evidence.table or str(evidence.suite)
     known = {"methods-tiny-worlds-v1": "worlds.md", "methods-tiny-shop-worlds-v1": "worlds.md"}
     known |= {"methods-tiny-records-v1": "records.md", "methods-small-skills-v1": "real-model.md"}
-    if name.startswith("methods-"):
+    known |= dict.fromkeys(("houses-heterogeneity-v1", "shop-heterogeneity-v1"), "heterogeneity.md")
+    known |= {"skills-more-v1": "more-than-a-bit.md"}
+    if name in known or name.startswith("methods-"):
         return known.get(name, "suites.md")
     return f"{name.removeprefix('skills-').partition('-v')[0]}.md"
 

@@ -1,7 +1,8 @@
 """The worlds of the skills tables: every seed has its own procedures, misconceptions, tasks, warm start and stream.
 
 What the rows have in common stays as it is: a client of `skills-32` holds four categories, of either procedure one with a
-misconception and one without; a client of `one-procedure` holds four categories of one, two of them with a misconception.
+misconception and one without; where there are more procedures its four are of four procedures, again two with a misconception. A
+client of `one-procedure` holds four categories of one, two of them with a misconception.
 """
 
 from __future__ import annotations
@@ -26,16 +27,21 @@ def make_world(seed: int, source: str) -> tuple[str, ...]:
 
 
 def group_categories(config: RunConfig, seed: int, mixed: bool) -> list[list[str]]:
-    """The categories of each client: of both procedures if `mixed`, else of one."""
+    """The categories of each client: of as many procedures as there are, four at most, if `mixed`, else of one."""
     env = open_env(config.env.id, **{**config.env.options, "split": "val"})
     shown = draw_misconceptions(env, MisconceptionSettings(seed=seed))
     kinds: dict[tuple[str, bool], list[str]] = {}
     for category, about in shown.items():
         kinds.setdefault((about.own, about.misled), []).append(category)
-    if len(kinds) != 4 or {len(categories) for categories in kinds.values()} != {CLIENTS}:
+    procedures = sorted({own for own, _ in kinds})
+    count = len(procedures)
+    if len(kinds) != 2 * count or {len(categories) * count for categories in kinds.values()} != {2 * CLIENTS}:
         raise OptionError(f"the world of seed {seed} does not divide into {CLIENTS} clients of equal kinds")
     if mixed:
-        return [list(group) for group in zip(*kinds.values(), strict=True)]
-    procedures = sorted({own for own, _ in kinds})
+        groups = []
+        for first in range(0, 2 * CLIENTS, 2):
+            misled, others = ({procedures[(at + more) % count] for more in (0, 1)} for at in (first, first + 2))
+            groups.append([kinds[kind][first // count] for kind in kinds if kind[0] in (misled if kind[1] else others)])
+        return groups
     pairs = [(kinds[own, True], kinds[own, False]) for own in procedures]
     return [[*misled[at : at + 2], *others[at : at + 2]] for misled, others in pairs for at in range(0, CLIENTS, 2)]

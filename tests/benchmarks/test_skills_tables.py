@@ -134,12 +134,28 @@ def test_every_seed_has_a_world_in_which_clients_are_of_the_same_kinds() -> None
     assert make_world(3, "tiny-skills:fedavg-grpo") == make_world(3, "tiny-skills:skills-32,iid,fedavg-grpo")
 
 
-@pytest.mark.parametrize("name", ["skills-fedagent-v1", "skills-pubswap-v1"])
+@pytest.mark.parametrize(("variant", "count"), [("procedures-2", 4), ("procedures-3", 8)])
+def test_with_more_procedures_a_client_holds_four_of_them(variant: str, count: int) -> None:
+    source = f"tiny-skills:skills-32,{variant}"
+    for seed in (0, 7):
+        config = load_config(source, make_world(seed, source))
+        assert config.warm_start is not None and config.warm_start.misconceptions is not None
+        split = Runtime(config.spec()).client_split
+        shown = draw_misconceptions(split.client(0).open_env(), config.warm_start.misconceptions)
+        assert len({about.own for about in shown.values()}) == count
+        held = [split.client(client).open_env().pool.categories for client in range(8)]
+        assert sorted(town for towns in held for town in towns) == sorted(shown)
+        for towns in held:
+            assert len({shown[town].own for town in towns}) == 4 and sum(shown[town].misled for town in towns) == 2
+
+
+@pytest.mark.parametrize("name", ["skills-fedagent-v1", "skills-pubswap-v1", "skills-more-v1"])
 @pytest.mark.parametrize("seed", [0, 9, 101])
 def test_a_suites_worlds_are_drawn_likewise(name: str, seed: int) -> None:
     suite = load_suite(name)
-    for scenario in suite.scenarios.values():
-        assert scenario.worlds[seed] == make_world(seed, "tiny-skills:skills-32")[-1:]
+    for scenario, own in suite.scenarios.items():
+        source = f"tiny-skills:skills-32,{scenario}" if name == "skills-more-v1" else "tiny-skills:skills-32"
+        assert own.worlds[seed] == make_world(seed, source)[-1:]
 
 
 def test_own_rewards_are_of_each_clients_category_and_style() -> None:
