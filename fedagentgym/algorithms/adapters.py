@@ -174,7 +174,7 @@ class RankSettings(LocalStepsSettings):
         "null: that rank for all",
     )
     init: Literal["shared", "each"] = Field(
-        default="shared", description="first A of a client: the server's, or a draw of its own"
+        default="shared", description="first A of a client: shared, the server's; each, a draw of its own"
     )
 
 

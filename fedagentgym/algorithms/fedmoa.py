@@ -58,7 +58,7 @@ class FedMOASettings(LocalStepsSettings):
     )
     objectives: tuple[tuple[str, ...], ...] = Field(
         default=(),
-        description="configurations of objectives, given to the clients in turn; learning.objectives by default",
+        description="lists of objectives, given to the clients in turn; by default learning.objectives",
     )
     step_size: float = Field(default=0.01, ge=0.0, description="lambda; 0 keeps the weights where they start")
     local_passes: float | None = Field(
@@ -79,7 +79,7 @@ class FedMOASettings(LocalStepsSettings):
         default="paper",
         description="paper: 1 / (w0 + eps); relative: 1 / (w0 * K + eps), fair to clients with more objectives",
     )
-    temperature: float = Field(default=1.0, gt=0.0, description="of the softmax over a cluster's clients")
+    temperature: float = Field(default=1.0, gt=0.0, description="temperature of the softmax over a cluster's clients")
     epsilon: float = Field(default=1e-6, gt=0.0, description="keeps 1 / w0 finite")
 
     @model_validator(mode="after")
