@@ -33,8 +33,8 @@ class TokenAgent:
         policy: What generates tokens, such as a `TorchPolicy`.
         template: The prompts.
         decoding: How tokens are drawn.
-        context: `session` for one growing dialogue, `window` for a fresh prompt with the last turns at every step.
-        history: How many past turns a `window` shows.
+        context: `session` for one growing dialogue, `window` for a fresh prompt with the last turns at every turn.
+        history: Number of past turns that a `window` shows.
         parser: How an action is extracted from a reply: `strict`, or as `published` agent code does it.
         chat: Whether prompts are wrapped in the tokenizer's chat template.
         longest_prompt: Characters above which a prompt of a `window` shows no past turns.

@@ -201,7 +201,7 @@ class BaseAlgorithm(Generic[S]):
     @property
     @final
     def metered(self) -> bool:
-        """The card's word, for the federation: False if bytes are recorded as 0."""
+        """False if the card says that nothing is sent, so that bytes are recorded as 0."""
         return self.card.metered
 
     def check_start(self, asked: int) -> None:

@@ -302,10 +302,14 @@ class PartitionSettings(Settings):
         default="uniform", description="sampler: uniform, preference, coverage, hardness, dirichlet, by_source, ..."
     )
     clients: int | None = Field(
-        default=None, ge=1, description="number of clients; null: as many as the tasks name (natural, by_source)"
+        default=None,
+        ge=1,
+        description="number of clients; null: as many as the tasks name (natural, by_source), otherwise 10",
     )
     seed: int | None = Field(default=None, description="seed of the split; the run's seed by default")
-    roles: dict[str, int] = Field(default_factory=dict, description="tasks set aside: public, auxiliary, server")
+    roles: dict[str, int] = Field(
+        default_factory=dict, description="tasks set aside, by role: public, auxiliary, server, warmup"
+    )
     variant: str | dict[str, Any] | None = Field(default=None, description="how the clients' environments differ")
     labels: str | None = Field(
         default=None,

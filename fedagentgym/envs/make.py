@@ -63,8 +63,8 @@ def open_env(env: EnvLike, **options: Any) -> TextEnv:
         The environment itself, with its batch methods (`reset_many`, `step_many`).
 
     Raises:
-        UnknownNameError: No environment has this id.
-        OptionError: An option is unknown or has a value that cannot be used.
+        UnknownNameError: If no environment has this id.
+        OptionError: If an option is unknown or has a value that cannot be used.
 
     Examples:
         >>> open_env("fedagentgym/Guess-v0", split="val").split_sizes()["val"]

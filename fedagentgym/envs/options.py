@@ -176,12 +176,12 @@ class EnvOptions(Settings):
 
     @property
     def given(self) -> dict[str, Any]:
-        """The options that were given, as they are."""
+        """The options that were given, with their values."""
         return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
 
     @property
     def own(self) -> dict[str, Any]:
-        """The given options that only this environment has: what identifies its world."""
+        """The given options that are not common to all environments: what identifies its world."""
         return {name: value for name, value in self.given.items() if name not in EnvOptions.model_fields}
 
     @property

@@ -62,7 +62,7 @@ class ServerState:
             what: What gave this state, for the error.
 
         Raises:
-            DataError: Which parameter is missing, of another shape, or no array.
+            DataError: If a parameter is missing, of another shape, or no array; the sentence names it.
         """
         for name in (*like, *self.parameters):
             if name not in self.parameters:

@@ -229,7 +229,8 @@ class Twin(Settings):
 class Suite(Settings):
     """A benchmark: a versioned definition of what is played, on which tasks and seeds, and how it is ranked.
 
-    On the track `agents` an agent plays held-out tasks; on `methods` a federated method trains and its best round is played.
+    On the track `agents` an agent plays held-out tasks; on `methods` a federated method trains, and the policy of its last or
+    best round (`ranked_round`) plays them.
 
     Examples:
         >>> suite = load_suite("agents-v1")

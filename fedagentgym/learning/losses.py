@@ -42,7 +42,7 @@ class Tokens:
         advantages: The advantage of each token.
         lengths: Number of tokens of each row.
         correction: With `learning.correction`, the weight of each token; the learner multiplies the loss by it.
-        foreign: Whether another policy said a token, in other tokens; None where none did.
+        foreign: Whether each token is from the reply of another policy, tokenized anew; None if no token is.
         update: Number of mini-batches of this policy step that have moved the weights.
     """
 

@@ -214,12 +214,12 @@ class LearningSettings(Settings):
 
     @property
     def keeps_state(self) -> bool:
-        """True if a site keeps something of its learner between rounds: the moments, or a value head of its own."""
+        """True if a client keeps something of its learner between rounds: the moments, or a value head of its own."""
         return self.keep_optimizer or self.keeps_head
 
     @property
     def keeps_head(self) -> bool:
-        """True if a site has a value head of its own."""
+        """True if a client has a value head of its own."""
         return isinstance(self.advantage, GAE) and self.advantage.head == "own"
 
     @property
