@@ -142,7 +142,9 @@ class Renderer:
     def __post_init__(self) -> None:
         if self.room < 1:
             most, context = self.agent.decoding.max_new_tokens, self.agent.policy.context_length
-            raise OptionError(f"max_new_tokens {most} fills the whole context of {context} tokens")
+            raise OptionError(
+                f"max_new_tokens {most} fills the whole context of {context} tokens: lower agent.decoding.max_new_tokens"
+            )
 
     @property
     def room(self) -> int:
@@ -175,7 +177,8 @@ class Renderer:
             return None
         raise DataError(
             f"{episode.task.id}: the first prompt has {len(ids)} tokens, but the context of {agent.policy.context_length} "
-            f"leaves room for {self.room} beside a reply of {agent.decoding.max_new_tokens}"
+            f"leaves room for {self.room} beside a reply of {agent.decoding.max_new_tokens}: lower"
+            " agent.decoding.max_new_tokens, or use a model with a longer context"
         )
 
     def record_turn(self, row: RowState, episode: Episode, context: TurnInput, move: Move) -> None:

@@ -265,7 +265,8 @@ class EvolutionStrategies(BaseAlgorithm[ESSettings]):
         self.apply(policy, rows)
         if Message(weights=freeze(policy)).digest != message.control["digest"]:
             raise DataError(
-                "this client's rows give another policy than the server's: their numbers are not computed alike"
+                "this client computes another policy from the scores than the server does: their numbers are not computed alike;"
+                " install the same version of numpy on both machines"
             )
         played = [*self.play(policy, client)]
         scores = [score for score, _, _ in played]

@@ -64,7 +64,7 @@ def init(file: Path, number: int, env: str, split: str, held_out: float, env_set
     plain = {"client": number, "env": {"id": find_env_id(env), "split": split, "options": parse_assignments(env_set)}}
     settings = HeldSettings.load({**plain, "held_out": held_out})
     if file.exists():
-        raise DataError(f"{file} exists already: it is yours to change")
+        raise DataError(f"{file} exists already: edit it, or name another file")
     text = TEMPLATE.format(described=format_yaml({**plain, "held_out": settings.held_out}))
     write_atomic(file, text)
     try:

@@ -139,7 +139,7 @@ def make(
     if env is not None:
         keywords["env_id"] = find_env_id(env)
     if "env_id" not in keywords or "partition" not in keywords:
-        raise OptionError("name a partition and an environment, for example: split make preference --env WebShop ...")
+        raise OptionError("name a sampler and an environment, for example: split make preference --env WebShop ...")
     keywords["env"] = {**keywords.get("env", {}), **parse_assignments(env_set)}
     roles: dict[str, int] = {}
     for text in role:
@@ -232,7 +232,7 @@ def verify(file: Path, tasks: Path | None, env_set: tuple[str, ...], as_json: bo
         marks = {True: "ok", False: "FAILED", None: "unknown"}
         print_result(make_table(("", "", ""), [(marks[one.ok], one.name, one.detail) for one in checks], text=3))
     if failed:
-        raise DataError(f"{file} does not hold: {failed[0].name}: {failed[0].detail}")
+        raise DataError(f"{file} fails the check {failed[0].name}: {failed[0].detail}")
     if unknown:
         message = f"fedagentgym: {file} is not verified: {unknown[0].name}: {unknown[0].detail}"
         click.echo(escape_terminal(message), err=True)

@@ -77,7 +77,9 @@ def open_env(env: EnvLike, **options: Any) -> TextEnv:
     if isinstance(env, type) and issubclass(env, TextEnv):
         return make(env, **options)
     if options:
-        raise OptionError(f"options are for an environment given by its id: {sorted(options)[0]!r} is one")
+        raise OptionError(
+            f"the option {sorted(options)[0]!r} can be given only with the id or the class of an environment"
+        )
     found = env.unwrapped if isinstance(env, gymnasium.Env) else None
     if not isinstance(env, type | gymnasium.Env) and callable(getattr(env, "open_env", None)):
         found = env.open_env()

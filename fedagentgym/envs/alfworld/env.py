@@ -249,7 +249,7 @@ class ALFWorldEnv(MisleadableEnv[HouseOptions]):
     def _replay(self, game: Game, commands: tuple[str, ...], valid: bool) -> tuple[ReplayState, View]:
         """Return what the real engine shows after these commands."""
         if self._real is None:
-            raise OptionError("this snapshot is of an environment with engine='textworld'")
+            raise OptionError("this snapshot is of an environment with engine='textworld': restore it in one")
         answer = self._real.play(load_game_content(game), commands, self.options.plan)
         extra = _EXTRA[game.wording]
         if answer.plan is not None:

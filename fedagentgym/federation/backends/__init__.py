@@ -81,7 +81,10 @@ def load_options(name: str, options: Mapping[str, object]) -> dict[str, Any]:
     """`federation.options` as the keywords of a registered backend: an unknown one or a wrong value is one sentence."""
     given = next((key for key in options if key in COMMON_KEYWORDS), None)
     if given is not None:
-        raise OptionError(f"federation.options.{given} is no option of a backend: see federation.{given}")
+        from fedagentgym.federation.algorithm import FederationSettings
+
+        hint = f"see federation.{given}" if given in FederationSettings.model_fields else "leave it out"
+        raise OptionError(f"federation.options.{given} is no option of a backend: {hint}")
     declared = describe_options(name)
     if declared is None:
         return dict(options)
