@@ -47,7 +47,7 @@ WORDS = {
     "template": "begin a segment since the chat template shows the former replies otherwise than they were drawn",
     "overridden": "asked for another temperature, top_p or the like: the policy's own decoding held",
     "seeded": "gave a seed, which is ignored: draws come from the run",
-    "calls_after_end": "came after the end of the world, and were answered with an empty reply",
+    "calls_after_end": "came after the environment had ended the episode, and were answered with an empty reply",
     "refused": "were refused: the log says why",
 }
 """The meaning of the counts of calls."""

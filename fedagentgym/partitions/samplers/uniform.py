@@ -36,7 +36,9 @@ class Uniform(Sampler):
     )
     disjoint: bool = Field(default=False, description="no two clients share a task")
     overlap: float | None = Field(
-        default=None, ge=1, description="clients that hold each used task; by default left to chance"
+        default=None,
+        ge=1,
+        description="clients that hold each used task; by default left to chance with tasks_per_client, and 1 without",
     )
     compat: Compat | None = Field(default=None, description="fedagent: contiguous windows, as in the authors' code")
 
