@@ -279,7 +279,7 @@ class ProductSettings(RankSettings):
     """The settings of methods whose server combines products; its step and momentum are taken on them."""
 
     weights: Literal["equal", "tasks"] = Field(
-        default="equal", description="clients count alike, or by their numbers of tasks"
+        default="equal", description="equal: clients count alike; tasks: by their numbers of tasks"
     )
 
     @property

@@ -72,7 +72,7 @@ class ESSettings(NamedSettings):
     )
     antithetic: bool = Field(default=False, description="every perturbation is also tried with the opposite sign")
     weights: Literal["equal", "tasks"] = Field(
-        default="equal", description="clients count alike, or by their numbers of tasks"
+        default="equal", description="equal: clients count alike; tasks: by their numbers of tasks"
     )
 
     @model_validator(mode="after")

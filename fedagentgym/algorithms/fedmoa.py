@@ -73,7 +73,8 @@ class FedMOASettings(LocalStepsSettings):
         "answer (answer) or of the whole step (sum); cosine: divided by both norms",
     )
     reset_weights: Literal["broadcast", "uniform"] = Field(
-        default="broadcast", description="start of a round: the cluster's weights for shared objectives, or 1/K each"
+        default="broadcast",
+        description="weights of a round's start; broadcast: the cluster's for shared objectives; uniform: 1/K each",
     )
     score: Literal["paper", "relative"] = Field(
         default="paper",

@@ -112,7 +112,9 @@ class RunConfig(Settings):
         default=None, description="held-out tasks that rank the run, played once at its end; null: none"
     )
     output: OutputSettings = Field(default=OutputSettings(), description="what the run writes")
-    plugins: tuple[str, ...] = Field(default=(), description="modules or files of your own that register things")
+    plugins: tuple[str, ...] = Field(
+        default=(), description="modules or files of your own that register environments, methods or the like"
+    )
 
     @field_validator("algorithm", mode="before")
     @classmethod

@@ -222,7 +222,7 @@ class QuorumError(FedAgentGymError):
 class FederationSettings(Settings):
     """The backend of the clients, how many take part, and how many must answer: the section `federation` of a configuration."""
 
-    backend: str = Field(default="in-process", description="in-process or flower")
+    backend: str = Field(default="in-process", description="where the clients run: in-process or flower")
     rounds: int = Field(default=20, ge=0, description="communication rounds; 0 only evaluates the initial agent")
     raised_from: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         default=(), description="planned rounds of a run before it was extended; written when it is extended"

@@ -410,7 +410,7 @@ class Suite(Settings):
 
     @property
     def whole(self) -> str:
-        """Where entries are ranked: in the mean over scenarios (`WHOLE`), or in the only one."""
+        """Where entries are ranked: in the mean over scenarios (`WHOLE`), or in the only scenario."""
         return WHOLE if len(self.scenarios) > 1 else next(iter(self.scenarios))
 
     @property

@@ -177,7 +177,10 @@ class GAE(AdvantageEstimator):
     name: Literal["gae"] = "gae"
     gamma: float = Field(default=1.0, ge=0, le=1, description="discount from one chosen token to the next")
     lam: float = Field(
-        default=0.95, ge=0, le=1, description="1: all that follows, 0: the next value alone; between them, a mixture"
+        default=0.95,
+        ge=0,
+        le=1,
+        description="how far an advantage looks ahead; 1: to the end; 0: to the next value alone",
     )
     span: Literal["episode", "turn"] = Field(
         default="episode",

@@ -99,7 +99,7 @@ class LearningSettings(Settings):
     )
     learning_rate: float = Field(default=1e-6, ge=0, description="the optimizer's step size")
     weight_decay: float = Field(default=0.01, ge=0, description="decay of the weights (sgd: added to the gradient)")
-    betas: tuple[float, float] = Field(default=(0.9, 0.999), description="AdamW's two decay rates of its moments")
+    betas: tuple[float, float] = Field(default=(0.9, 0.999), description="decay rates of AdamW's two moments")
     schedule: ScheduleSettings = Field(default=ScheduleSettings(), description="learning rate over the run")
     clip: tuple[float, float] = Field(
         default=USUAL_CLIP, description="token, sequence, constant: the ratio is clipped to [1 - low, 1 + high]"
@@ -144,12 +144,12 @@ class LearningSettings(Settings):
         description="recompute activations in every backward pass; false: only if memory is short (the same bits)",
     )
     advantage: Annotated[AdvantageEstimator, Choice(ADVANTAGES, "grpo")] = Field(
-        default=GRPO(), description="rewards to advantages: an estimator's name, or {name: ..., its settings}"
+        default=GRPO(), description="how rewards become advantages: an estimator's name, or {name: ..., its settings}"
     )
     loss: Annotated[BaseLoss, Choice(LOSSES, "token")] = Field(
         default=ClippedLoss(),
-        description="policy loss: token, sequence, constant: PPO's clip, averaged over all tokens, over each row and then over "
-        "rows, or as the sum over `length` times rows; gspo, cispo, sapo, vespo, reinforce; or {name: ..., its settings}",
+        description="policy loss; token, sequence and constant: PPO's clip, averaged over all tokens, over each row and then over "
+        "rows, or as the sum over `length` times rows; or gspo, cispo, sapo, vespo, reinforce; or {name: ..., its settings}",
     )
     correction: CorrectionSettings | None = Field(
         default=None,
