@@ -149,7 +149,7 @@ class LearningSettings(Settings):
     loss: Annotated[BaseLoss, Choice(LOSSES, "token")] = Field(
         default=ClippedLoss(),
         description="policy loss; token, sequence and constant: PPO's clip, averaged over all tokens, over each row and then"
-        " over rows, or as the sum over `length` times rows; or gspo, cispo, sapo, vespo, reinforce; or {name: ..., its settings}",
+        " over rows, or as the sum over `length` times rows; gspo, cispo, sapo, vespo, reinforce; or {name: ..., its settings}",
     )
     correction: CorrectionSettings | None = Field(
         default=None,
