@@ -47,8 +47,12 @@ ONE_SIDED = 0.1
 @option("--split", default="train", help="Split whose tasks are labelled.")
 @option("--attempts", type=click.IntRange(1, 9), default=4, help="Episodes per task.")
 @option("--threshold", type=POSITIVE, default=2, help="Successes from which on a task counts as solved.")
-@option("--error", type=click.FloatRange(0, 1), help="Handicap: probability of a random action.")
-@option("--turns", type=POSITIVE, help="Handicap: turns per attempt.")
+@option(
+    "--error",
+    type=click.FloatRange(0, 1),
+    help="handicapped: probability of a random action; by default the environment's.",
+)
+@option("--turns", type=POSITIVE, help="handicapped and random: turns per attempt; by default the environment's.")
 @option(
     "--temperature", type=click.FloatRange(0), help="Sampling temperature of an agent with a model, by default 0.4."
 )
