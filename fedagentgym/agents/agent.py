@@ -33,8 +33,8 @@ class TokenAgent:
         policy: What generates tokens, such as a `TorchPolicy`.
         template: The prompts.
         decoding: How tokens are drawn.
-        context: `session` for one growing dialogue, `window` for a fresh prompt with the last turns at every step.
-        history: How many past turns a `window` shows.
+        context: `session` for one growing dialogue, `window` for a fresh prompt with the last turns at every turn.
+        history: Number of past turns that a `window` shows.
         parser: How an action is extracted from a reply: `strict`, or as `published` agent code does it.
         chat: Whether prompts are wrapped in the tokenizer's chat template.
         longest_prompt: Characters above which a prompt of a `window` shows no past turns.
@@ -142,7 +142,9 @@ class Renderer:
     def __post_init__(self) -> None:
         if self.room < 1:
             most, context = self.agent.decoding.max_new_tokens, self.agent.policy.context_length
-            raise OptionError(f"max_new_tokens {most} fills the whole context of {context} tokens")
+            raise OptionError(
+                f"max_new_tokens {most} fills the whole context of {context} tokens: lower agent.decoding.max_new_tokens"
+            )
 
     @property
     def room(self) -> int:
@@ -175,7 +177,8 @@ class Renderer:
             return None
         raise DataError(
             f"{episode.task.id}: the first prompt has {len(ids)} tokens, but the context of {agent.policy.context_length} "
-            f"leaves room for {self.room} beside a reply of {agent.decoding.max_new_tokens}"
+            f"leaves room for {self.room} beside a reply of {agent.decoding.max_new_tokens}: lower"
+            " agent.decoding.max_new_tokens, or use a model with a longer context"
         )
 
     def record_turn(self, row: RowState, episode: Episode, context: TurnInput, move: Move) -> None:

@@ -29,7 +29,7 @@ class AdapterSettings(Settings):
         description="decoder blocks with an adapter: all, or last-N; below them an update needs no backward pass",
     )
     train: Literal["both", "B"] = Field(
-        default="both", description="factors that are trained: both, or B alone, A stays as it was drawn"
+        default="both", description="factors that are trained: both, or B alone, while A stays as it was drawn"
     )
 
     @property
@@ -41,9 +41,9 @@ class AdapterSettings(Settings):
 class HarnessLimits(Settings):
     """Limits of an episode, after which it is begun again or lost."""
 
-    idle: float = Field(default=120.0, gt=0.0, le=86_400.0, description="seconds of an episode without a request")
-    longest: float = Field(default=1800.0, gt=0.0, le=604_800.0, description="seconds of an episode")
-    calls: int = Field(default=64, ge=1, le=10_000, description="calls of the model in an episode")
+    idle: float = Field(default=120.0, gt=0.0, le=86_400.0, description="longest time without a request, in seconds")
+    longest: float = Field(default=1800.0, gt=0.0, le=604_800.0, description="longest episode, in seconds")
+    calls: int = Field(default=64, ge=1, le=10_000, description="most calls of the model in an episode")
     retries: int = Field(
         default=2, ge=0, le=100, description="further attempts after a kill or time-out, with the same draws"
     )
@@ -63,7 +63,9 @@ class HarnessSettings(Settings):
         exclude_if=not_,
         description="clients with a program of their own: number and command, such as {1: [python, other_agent.py]}",
     )
-    processes: int = Field(default=4, ge=1, le=64, description="programs at a time; each plays an episode at a time")
+    processes: int = Field(
+        default=4, ge=1, le=64, description="programs that run at a time, each playing one episode at a time"
+    )
     env: dict[str, str] = Field(default_factory=dict, description="further variables of the program's environment")
     keep: tuple[str, ...] = Field(
         default=(), description="variables that it inherits besides PATH, HOME, LANG and VIRTUAL_ENV"
@@ -89,8 +91,10 @@ class HarnessSettings(Settings):
     strict: bool = Field(
         default=True, description="refuse request fields that change the distribution; false: leave them out, and count"
     )
-    evaluate: bool = Field(default=True, description="false: our own player plays evaluations")
-    reward_range: tuple[float, float] = Field(default=(0.0, 1.0), description="world own: rewards that may be reported")
+    evaluate: bool = Field(default=True, description="false: this package's player plays evaluations")
+    reward_range: tuple[float, float] = Field(
+        default=(0.0, 1.0), description="with world own: lowest and highest reward that may be reported"
+    )
 
     program: str | None = Field(
         default=None,
@@ -147,14 +151,15 @@ class AgentSettings(Settings):
     )
     context: Literal["session", "window"] | None = Field(
         default=None,
-        description="one growing dialogue per episode, or a fresh prompt with the last turns at every step",
+        description="session: one growing dialogue per episode; window: a fresh prompt with the last turns at every turn; by"
+        " default the agent's own",
     )
-    history: int = Field(default=2, ge=0, description="window: how many past turns a prompt shows")
+    history: int = Field(default=2, ge=0, description="window: number of past turns that a prompt shows")
     longest_prompt: int | None = Field(
         default=None,
         exclude_if=not_,
         ge=1,
-        description="window: a prompt of more characters shows no past turns; null: any that fit",
+        description="window: a prompt with more characters than this shows no past turns; null: as many as fit",
     )
     template: str | None = Field(
         default=None,
@@ -172,7 +177,7 @@ class AgentSettings(Settings):
         "first observation",
     )
     chat: bool | None = Field(
-        default=None, description="wrap prompts in the tokenizer's chat template; None: if it has one"
+        default=None, description="wrap prompts in the tokenizer's chat template; by default if it has one"
     )
     chat_options: dict[str, Any] = Field(
         default_factory=dict,
@@ -180,37 +185,38 @@ class AgentSettings(Settings):
     )
     think: bool | None = Field(default=None, description="ask for <think>...</think> before the action, and require it")
     parser: Literal["strict", "published"] | None = Field(
-        default=None, description="how an action is extracted from a reply and when its format counts as malformed"
+        default=None, description="how an action is read from a reply, and which replies have a broken format"
     )
     decoding: Decoding | None = Field(default=None, description="how tokens are drawn")
     adapter: AdapterSettings | None = Field(default=None, description="train a LoRA adapter instead of all weights")
     device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N; auto takes the GPU if there is one")
     dtype: Literal["float32", "bfloat16"] | None = Field(
         default=None,
-        description="type of the stored weights; None: float32 when they are trained (small steps vanish in bfloat16); under an "
-        "adapter, whose own weights stay float32, bfloat16 on a GPU or a processor that has it (see `doctor`)",
+        description="type of the stored weights; by default float32 when they are trained (small steps vanish in bfloat16);"
+        " under an adapter, whose own weights stay float32, bfloat16 on a GPU or a CPU that has it (see `doctor`)",
     )
     threads: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
         default=None,
-        description="compute threads on a CPU; None: one for any agent that is trained; auto: all cores, for a big model "
+        description="compute threads on a CPU; by default one for any agent that is trained; auto: all cores, for a big model "
         "in a single process, whose last bits then depend on the number of cores",
     )
     context_length: int | None = Field(default=None, ge=16, description="use at most this many tokens of context")
     forward: Literal["auto", "own", "hf"] = Field(
         default="auto",
-        description="rollouts by our own forward pass (auto: on a CPU) or by the model's modules",
+        description="what computes rollouts: own, this package's forward pass; hf, the model's own modules; auto, the first"
+        " on a CPU for a model that it knows, else the second",
     )
     rollouts: Literal["torch", "vllm", "vllm-server"] = Field(
         default="torch",
-        description="what generates: the model that is trained; vLLM in this process, to which changed weights are copied; or"
-        " servers (`vllm serve`), which load adapters",
+        description="what generates: torch, the model that is trained; vllm, vLLM in this process, to which changed weights"
+        " are copied; vllm-server, servers (`vllm serve`), which load adapters",
     )
     harness: HarnessSettings | None = Field(
         default=None,
         exclude_if=not_,
-        description="a program that plays with the model through its own requests; null: our own player",
+        description="a program that plays with the model through its own requests; null: this package's player",
     )
-    options: dict[str, Any] = Field(default_factory=dict, description="options of this kind of agent")
+    options: dict[str, Any] = Field(default_factory=dict, description="options of this agent, by its name")
 
     @model_validator(mode="after")
     def _check_use(self) -> AgentSettings:
@@ -246,8 +252,8 @@ class VllmOptions(Settings):
     eager: bool = Field(default=False, description="no CUDA graphs: slower, starts sooner")
     batch_invariant: bool = Field(
         default=False,
-        description="kernels whose results do not depend on who else is in a batch: slower, in a process of their own; GPUs of"
-        " compute capability 9.0 or newer",
+        description="kernels whose results do not depend on what else is in the batch: slower, in a process of their own, for"
+        " GPUs of compute capability 9.0 or newer",
     )
     adapters: int = Field(
         default=1, ge=1, le=64, description="adapters in one batch; a run sets it from federation.together"
@@ -264,7 +270,7 @@ class VllmServerOptions(Settings):
     )
     folder: str | None = Field(
         default=None,
-        description="where adapters are written, which the servers read by the same path; null: a temporary folder",
+        description="folder for adapters, which the servers read at the same path; null: a temporary folder",
     )
     key_variable: str = Field(
         default="VLLM_API_KEY", description="environment variable that holds the key, if one is needed"
@@ -278,7 +284,7 @@ class VllmServerOptions(Settings):
         default=1.0, ge=0.0, description="seconds before the first retry; doubles each time, at most 30"
     )
     serve: bool = Field(default=False, description="start `vllm serve` at the address, and stop it with this process")
-    start_seconds: float = Field(default=900.0, gt=0.0, description="serve: seconds until it must answer")
+    start_seconds: float = Field(default=900.0, gt=0.0, description="serve: seconds within which it must answer")
     adapters: int = Field(
         default=1, ge=1, le=64, description="serve: adapters in one batch; a run sets it from federation.together"
     )

@@ -174,7 +174,7 @@ class RankSettings(LocalStepsSettings):
         "null: that rank for all",
     )
     init: Literal["shared", "each"] = Field(
-        default="shared", description="first A of a client: the server's, or a draw of its own"
+        default="shared", description="first A of a client: shared, the server's; each, a draw of its own"
     )
 
 
@@ -279,7 +279,7 @@ class ProductSettings(RankSettings):
     """The settings of methods whose server combines products; its step and momentum are taken on them."""
 
     weights: Literal["equal", "tasks"] = Field(
-        default="equal", description="clients count alike, or by their numbers of tasks"
+        default="equal", description="equal: clients count alike; tasks: by their numbers of tasks"
     )
 
     @property

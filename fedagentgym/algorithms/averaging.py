@@ -74,14 +74,14 @@ class LocalStepsSettings(NamedSettings):
     server_step: float = Field(
         default=1.0,
         gt=0.0,
-        description="how far the server goes from its parameters to the combined ones; 1: all the way",
+        description="how far the server moves from its parameters towards the combined ones; 1: all the way",
     )
     server_momentum: float = Field(
-        default=0.0, ge=0.0, le=1.0, description="share of the server's last move that it goes again; 1: moves add up"
+        default=0.0, ge=0.0, le=1.0, description="share of its last move that the server repeats; 1: moves add up"
     )
     checks: UpdateChecks = Field(default=UpdateChecks(), description="which updates are refused or shortened")
     privacy: PrivacySettings | None = Field(
-        default=None, description="clip every update and add noise to their mean, in place of checks and aggregation"
+        default=None, description="clip every update and add noise to the mean, in place of checks and aggregation"
     )
 
     @property

@@ -189,7 +189,7 @@ class BaseAlgorithm(Generic[S]):
             scale: Numbers of clients, participants and tasks, and the settings of learning.
 
         Returns:
-            By default a card of unknown work, without roles, that names nothing sent.
+            By default a card without roles and without anything sent, whose work is unknown.
         """
         return Card(keeps_policies=cls.client_parameters is not BaseAlgorithm.client_parameters)
 
@@ -201,7 +201,7 @@ class BaseAlgorithm(Generic[S]):
     @property
     @final
     def metered(self) -> bool:
-        """The card's word, for the federation: False if bytes are recorded as 0."""
+        """False if the card says that nothing is sent, so that bytes are recorded as 0."""
         return self.card.metered
 
     def check_start(self, asked: int) -> None:

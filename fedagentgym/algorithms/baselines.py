@@ -45,7 +45,7 @@ class OneOptimizerSettings(AveragingSettings):
     """The settings of methods in which a site trains by itself."""
 
     keep_optimizer: bool = Field(
-        default=True, description="one optimizer for the whole run, as a single site would have"
+        default=True, description="one optimizer for the whole run, as in ordinary training without rounds"
     )
 
 
@@ -65,7 +65,8 @@ class CentralizedSettings(OneOptimizerSettings):
 
     name: Literal["centralized"] = "centralized"
     pool: Literal["clients", "split"] = Field(
-        default="clients", description="its tasks: those that at least one client holds, or all of the divided split"
+        default="clients",
+        description="its tasks; clients: those that at least one client holds; split: all of the divided split",
     )
     worlds: Literal["unchanged", "clients"] = Field(
         default="unchanged",

@@ -26,7 +26,7 @@ SERVER = "server"
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The work of one round, or of the preparation before the first, over all sites together.
+    """The work of one round, or of the preparation before the first, over all clients and the server together.
 
     Attributes:
         episodes: Episodes that are played to learn from.
@@ -63,7 +63,7 @@ class Work:
         return Work(*(getattr(self, one.name) * times for one in fields(self)))
 
     def share(self, rounds: int) -> Work:
-        """Return the share of one round in the work of so many, rounded down."""
+        """Return the share of one round in the work of this many rounds, rounded down."""
         return Work(*(getattr(self, one.name) // rounds for one in fields(self)))
 
 
@@ -94,7 +94,7 @@ class Scale:
         return self.learning.gradient_epochs * steps
 
     def count_local_work(self, steps: int) -> Work:
-        """The work of this many policy steps of one site on its own tasks."""
+        """The work of this many policy steps of one client on its own tasks."""
         episodes = self.learning.episodes_per_step
         return Work(episodes=steps * episodes, optimizer_steps=steps * self.count_updates(episodes))
 
@@ -107,7 +107,7 @@ class Sent:
         kind: The word by which the owner of tasks allows it, in `allow` or `share`.
         what: What it is.
         readers: Who reads it.
-        keys: The plain values in a reply's `control` that hold it. A value that nothing names does not leave an owner's machine.
+        keys: The plain values in a reply's `control` that hold it. A value that no `Sent` names stays on an owner's machine.
     """
 
     kind: str
@@ -165,7 +165,7 @@ class Card:
         held_refusal: The reason why it cannot work with tasks that stay on the clients' own machines; empty if it can.
         value_refusal: The reason why the learner can have no value head (`learning.advantage: gae`); empty if it can.
         needs_counts: True if clients are weighed by their numbers of tasks.
-        needs_metrics: True if a metric that clients report decides something, such as a client's weight; others are only shown.
+        needs_metrics: True if a metric that clients report decides something, such as a client's weight.
         gives_weights: True if clients get weights of the method's own, which a rule without weights would ignore.
         trains_local_models: True if clients end a round with models of their own, which can be evaluated.
         keeps_policies: True if clients play with policies of their own (`client_parameters`), not all with the same.
@@ -194,12 +194,12 @@ class Card:
     assumed: Sequence[str] = ()
 
     def check_values(self, name: str, learning: LearningSettings) -> None:
-        """Refuse a value head for a method, called so, that can have none."""
+        """Raise `OptionError` if `learning` asks for a value head and the method, named `name`, can have none."""
         if learning.advantage.uses_values and self.value_refusal:
             raise OptionError(f"{name} cannot learn by a value head (learning.advantage: gae): {self.value_refusal}")
 
     def list_sent(self, *, evaluated: bool) -> tuple[Sent, ...]:
-        """Return all that leaves the machine of a client that holds its tasks, `evaluated` if it plays those held back."""
+        """Return all that leaves the machine of a client that holds its tasks; `evaluated` if it plays its held-out tasks."""
         return (*self.sent, COUNT, *((EVALUATION, CATEGORIES) if evaluated else ()))
 
     def count_preparations(self, rounds: int) -> int:

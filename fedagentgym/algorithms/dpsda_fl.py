@@ -82,7 +82,7 @@ class DPSDASettings(Settings):
         default="auto",
         description="where candidates come from; auto: the environment's generator, or the language model for loaded tasks",
     )
-    objective: Literal["grpo", "sft"] = Field(default="grpo", description="reinforcement or imitation")
+    objective: Literal["grpo", "sft"] = Field(default="grpo", description="grpo: reinforcement; sft: imitation")
     local_steps: int = Field(default=3, ge=1, description="the server's steps in a round")
     supervised: ImitationSettings = Field(default=ImitationSettings(), description="how solutions are imitated (sft)")
 

@@ -62,16 +62,17 @@ class ESSettings(NamedSettings):
 
     name: Literal["es"] = "es"
     population: int = Field(default=30, ge=2, description="perturbed policies that a client scores in a round (N)")
-    sigma: float = Field(default=0.001, gt=0, description="deviation of the perturbations")
+    sigma: float = Field(default=0.001, gt=0, description="standard deviation of the perturbations")
     rate: float = Field(
         default=0.0005, ge=0, description="step along the mean of the perturbations, each times its score (alpha)"
     )
     scores: Literal["standardised", "centred"] = Field(
-        default="standardised", description="a client's scores less their mean, and divided by their deviation or not"
+        default="standardised",
+        description="a client's scores less their mean (centred), and divided by their standard deviation (standardised)",
     )
     antithetic: bool = Field(default=False, description="every perturbation is also tried with the opposite sign")
     weights: Literal["equal", "tasks"] = Field(
-        default="equal", description="clients count alike, or by their numbers of tasks"
+        default="equal", description="equal: clients count alike; tasks: by their numbers of tasks"
     )
 
     @model_validator(mode="after")
@@ -264,7 +265,8 @@ class EvolutionStrategies(BaseAlgorithm[ESSettings]):
         self.apply(policy, rows)
         if Message(weights=freeze(policy)).digest != message.control["digest"]:
             raise DataError(
-                "this client's rows give another policy than the server's: their numbers are not computed alike"
+                "this client computes another policy from the scores than the server does: their numbers are not computed alike;"
+                " install the same version of numpy on both machines"
             )
         played = [*self.play(policy, client)]
         scores = [score for score, _, _ in played]

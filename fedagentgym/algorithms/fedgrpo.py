@@ -99,11 +99,13 @@ class FedGRPOSettings(Settings):
         "to an oracle), or (as the published code does) any client",
     )
     aggregate: Aggregate = Field(
-        default="pool", description="how scores become advantages: over all, per expert first, or own candidates each"
+        default="pool",
+        description="how scores become advantages; pool: over all of them; per_expert: per expert first; split: each expert"
+        " scores candidates of its own",
     )
     std: Deviation = Field(
         default="population",
-        description="what scores are divided by: n, n - 1, or (as the published code does) nothing",
+        description="standard deviation that scores are divided by: over n, over n - 1, or (as the published code does) none",
     )
     scorer: Judgement = Field(
         default="self_answer",

@@ -36,7 +36,8 @@ class FedITSettings(RankSettings, AveragingSettings):
     name: Literal["fedit"] = "fedit"
     pad: Literal["zero", "holders"] = Field(
         default="zero",
-        description="ranks: a row that some clients lack: zero there, divided by all, or divided by those who hold it",
+        description="with ranks: a row that some clients lack is averaged as zero there (zero), or over those that hold it"
+        " (holders)",
     )
 
     @model_validator(mode="after")

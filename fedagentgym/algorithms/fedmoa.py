@@ -58,7 +58,7 @@ class FedMOASettings(LocalStepsSettings):
     )
     objectives: tuple[tuple[str, ...], ...] = Field(
         default=(),
-        description="configurations of objectives, given to the clients in turn; learning.objectives by default",
+        description="lists of objectives, given to the clients in turn; by default learning.objectives",
     )
     step_size: float = Field(default=0.01, ge=0.0, description="lambda; 0 keeps the weights where they start")
     local_passes: float | None = Field(
@@ -73,13 +73,14 @@ class FedMOASettings(LocalStepsSettings):
         "answer (answer) or of the whole step (sum); cosine: divided by both norms",
     )
     reset_weights: Literal["broadcast", "uniform"] = Field(
-        default="broadcast", description="start of a round: the cluster's weights for shared objectives, or 1/K each"
+        default="broadcast",
+        description="weights of a round's start; broadcast: the cluster's for shared objectives; uniform: 1/K each",
     )
     score: Literal["paper", "relative"] = Field(
         default="paper",
         description="paper: 1 / (w0 + eps); relative: 1 / (w0 * K + eps), fair to clients with more objectives",
     )
-    temperature: float = Field(default=1.0, gt=0.0, description="of the softmax over a cluster's clients")
+    temperature: float = Field(default=1.0, gt=0.0, description="temperature of the softmax over a cluster's clients")
     epsilon: float = Field(default=1e-6, gt=0.0, description="keeps 1 / w0 finite")
 
     @model_validator(mode="after")

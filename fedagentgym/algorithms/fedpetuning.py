@@ -31,7 +31,7 @@ class FedPETuningSettings(WeightedSettings):
     """`algorithm: {name: fedpetuning, objective: sft}`; the agent needs an adapter."""
 
     name: Literal["fedpetuning"] = "fedpetuning"
-    objective: Literal["grpo", "sft"] = Field(default="grpo", description="reinforcement or imitation")
+    objective: Literal["grpo", "sft"] = Field(default="grpo", description="grpo: reinforcement; sft: imitation")
     supervised: ImitationSettings = Field(
         default=ImitationSettings(), description="how solutions are imitated (sft); `steps` is local_steps"
     )

@@ -34,9 +34,13 @@ class FGRPOSettings(AveragingSettings):
     """`algorithm: {name: fgrpo, temperature: 0.5}`."""
 
     name: Literal["fgrpo"] = "fgrpo"
-    history: float = Field(default=0.5, ge=0, lt=1, description="share of a client's history that a new reward leaves")
+    history: float = Field(
+        default=0.5, ge=0, lt=1, description="weight of the old value when a reward is averaged into a client's history"
+    )
     temperature: float = Field(
-        default=0.5, gt=0, description="gain by which a client counts e times as much; a great one weighs all alike"
+        default=0.5,
+        gt=0,
+        description="gain for which a client counts e times as much; the larger, the more alike clients count",
     )
     scale: float = Field(default=0.1, gt=0, description="smallest reward by which a gain is divided")
 

@@ -37,7 +37,7 @@ class FineTuneSettings(AveragingSettings):
 
     name: Literal["fedavg-finetune"] = "fedavg-finetune"
     finetune_steps: int = Field(default=10, ge=1, description="policy steps of every client after averaging")
-    finetune_every: int = Field(default=1, ge=1, description="rounds between two times of fine-tuning")
+    finetune_every: int = Field(default=1, ge=1, description="rounds from one fine-tuning to the next")
 
 
 class FineTune(Averaging[FineTuneSettings]):

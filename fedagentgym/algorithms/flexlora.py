@@ -47,7 +47,8 @@ class FlexLoRASettings(ProductSettings):
 
     name: Literal["flexlora"] = "flexlora"
     factors: Factors = Field(
-        default="balanced", description="singular values in both factors alike, or in B alone: left"
+        default="balanced",
+        description="where singular values go: balanced, into both factors alike; left, into B alone",
     )
 
     @property

@@ -77,7 +77,7 @@ class HACPOSettings(SharingSettings):
     alpha: float = Field(default=1.0, ge=0, description="power of the ratio that weighs an answer of another client")
     delta: float = Field(default=0.2, ge=0, le=1, description="the ratio of such an answer is at least 1 - delta")
     delta_step: float = Field(
-        default=0.0, ge=0, description="that bound rises by so much with every mini-batch of a step"
+        default=0.0, ge=0, description="by how much this bound rises with every mini-batch of a step"
     )
     clip: tuple[float, float] = Field(default=(3e-4, 4e-4), description="clip of own answers, as for gspo")
 

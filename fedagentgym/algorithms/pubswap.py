@@ -52,7 +52,7 @@ class PubSwapSettings(AveragingSettings):
 
     name: Literal["pubswap"] = "pubswap"
     local_steps: int = Field(default=10, ge=1, description="policy steps of a client in a round (tau)")
-    swap_period: int = Field(default=2, ge=1, description="every so many steps one is public (tau_swap)")
+    swap_period: int = Field(default=2, ge=1, description="one step in this many is public (tau_swap)")
     swap: Literal["balanced", "random", "none"] = Field(
         default="balanced",
         description="whose answers clients learn from; none: their own (the same public steps, as a control)",

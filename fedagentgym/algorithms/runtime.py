@@ -280,9 +280,11 @@ class EnvSettings(Settings):
     """The `env:` part: which environment, which of its splits is divided among clients, and its options."""
 
     id: Annotated[str, AfterValidator(find_env_id)] = Field(
-        description="environment id, such as fedagentgym/ALFWorld-v0, or ALFWorld"
+        description="environment id such as fedagentgym/ALFWorld-v0, or its short name, ALFWorld"
     )
-    split: str = Field(default="train", description="split whose tasks the clients share; never one for evaluation")
+    split: str = Field(
+        default="train", description="split whose tasks are divided among the clients; never one for evaluation"
+    )
     options: dict[str, Any] = Field(default_factory=dict, description="options of the environment, such as size: tiny")
 
 
@@ -297,15 +299,23 @@ class PartitionSettings(Settings):
 
     file: str | None = Field(default=None, description="a split file made by `fedagentgym split make`")
     sampler: str = Field(
-        default="uniform", description="uniform, preference, coverage, hardness, dirichlet, by_source, ..."
+        default="uniform", description="sampler: uniform, preference, coverage, hardness, dirichlet, by_source, ..."
     )
     clients: int | None = Field(
-        default=None, ge=1, description="number of clients; null: as many as the tasks name (natural, by_source)"
+        default=None,
+        ge=1,
+        description="number of clients; null: as many as the tasks name (natural, by_source), otherwise 10",
     )
     seed: int | None = Field(default=None, description="seed of the split; the run's seed by default")
-    roles: dict[str, int] = Field(default_factory=dict, description="tasks set aside: public, auxiliary, server")
+    roles: dict[str, int] = Field(
+        default_factory=dict, description="tasks set aside, by role: public, auxiliary, server, warmup"
+    )
     variant: str | dict[str, Any] | None = Field(default=None, description="how the clients' environments differ")
-    labels: str | None = Field(default=None, description="file of hardness labels")
+    labels: str | None = Field(
+        default=None,
+        description="file of hardness labels; pool: the easier half by the tasks' structure counts as solved; by default the"
+        " package's",
+    )
     server_overlap: float = Field(
         default=1.0, ge=0.0, le=1.0, description="share of the server's tasks that clients hold too"
     )
@@ -347,7 +357,7 @@ class ExperimentSpec(Settings):
     rounds: int = Field(default=1, ge=0, description="rounds of the run, for schedules")
     env: EnvSettings
     partition: PartitionSettings
-    agent: AgentSettings = Field(default=AgentSettings(), description="who learns")
+    agent: AgentSettings = Field(default=AgentSettings(), description="the agent that learns")
     learning: LearningSettings = Field(default=LearningSettings(), description="the local policy step")
     algorithm: dict[str, Any] = Field(description="name of the method and its own settings")
     sampled_episodes: int = Field(default=2, ge=0, description="training episodes that each client returns per round")

@@ -50,7 +50,7 @@ class SharingSettings(NamedSettings):
     """The settings of methods that share rollouts."""
 
     local_steps: int = Field(default=3, ge=1, description="policy steps of a client in a round")
-    swap_period: int = Field(default=1, ge=1, description="every so many steps one is public")
+    swap_period: int = Field(default=1, ge=1, description="one step in this many is public")
     public_tasks: int = Field(default=4, ge=1, description="public tasks of a client in a public step")
     agents: tuple[AgentSettings, ...] | None = Field(
         default=None,

@@ -228,7 +228,7 @@ def _generate(
             if (longest := max(map(len, batch))) > room:
                 raise DataError(
                     f"a prompt of {longest} tokens leaves no room for a reply of {agent.decoding.max_new_tokens} in a context of"
-                    f" {agent.policy.context_length}"
+                    f" {agent.policy.context_length}: lower agent.decoding.max_new_tokens"
                 )
             rows = session.open(batch)
             replies += session.generate(rows, streams[start : start + parallel], agent.decoding)

@@ -98,7 +98,9 @@ def pull_folder(name: str, folder: Path, check: Callable[[Path], object], *, rev
                 kind, about = "model", call_within(ASKING_SECONDS, lambda: api.model_info(name, **asked))
             sizes = {file.rfilename: file.size or 0 for file in about.siblings or () if _is_taken(file.rfilename)}
             if not sizes or len(sizes) > MAX_FILES:
-                raise DataError(f"{name} holds {len(sizes):,} files that are pulled, of 1 to {MAX_FILES:,}")
+                raise DataError(
+                    f"{name} holds {len(sizes):,} files that can be pulled: 1 to {MAX_FILES:,} are expected"
+                )
             check_sizes(name, kind, sizes)
 
             def fetch() -> None:

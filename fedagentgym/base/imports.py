@@ -214,9 +214,9 @@ def load_installed_plugins() -> None:
 
 
 class Registry:
-    """A table of one kind of thing (environment, partition, agent, algorithm, tracker).
+    """The registered names of one kind, such as environments, samplers, agents or trackers, and what each stands for.
 
-    A name that is missing is looked for in installed packages before it is called unknown (see `base.imports`).
+    A name that is missing is looked for in installed packages before it is called unknown.
 
     >>> shapes = Registry("shape", {"ordered": "collections:OrderedDict"})
     >>> shapes.get("ordered").__name__

@@ -84,7 +84,11 @@ def describe_value(value: Any) -> str:
     if isinstance(value, BaseModel):
         name = getattr(value, "name", None)
         return str(name) if isinstance(name, str) else ""
-    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+    if isinstance(value, str):
+        return value
+    return json.dumps(
+        value, default=lambda one: one.model_dump() if isinstance(one, BaseModel) else str(one), ensure_ascii=False
+    )
 
 
 def write_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

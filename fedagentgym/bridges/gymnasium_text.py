@@ -62,8 +62,8 @@ class GymnasiumTextEnv(TextEnv[GymnasiumTextOptions]):
         gymnasium_id: Class attribute, id of the gymnasium environment.
         categories: Class attribute, category of tasks -> keywords of `gymnasium.make`.
         sizes: Class attribute, number of tasks of each split.
-        success_return: Class attribute, the sum of rewards from which an ended episode counts as solved; the score is the
-            share of it that was reached.
+        success_return: Class attribute, the sum of rewards from which on an ended episode counts as solved; the score is
+            the share of it that was reached.
     """
 
     gymnasium_id: ClassVar[str]

@@ -126,7 +126,7 @@ def _play_episode(env: TextEnv, template: Template, seed: int, by_target: bool =
 
 @_scorer.scorer(metrics={"success": [_scorer.mean(), _scorer.stderr()], "score": [_scorer.mean(), _scorer.stderr()]})  # type: ignore[untyped-decorator]
 def read_score() -> Any:
-    """Make the scorer of success and score, which a solver of this module leaves in the state.
+    """Make the scorer that reads success and score from the state, where the solvers of this module leave them.
 
     Returns:
         The scorer.

@@ -8,7 +8,7 @@ Tested with openenv 0.10.0. A session plays one episode at a time; all sessions 
 is the one that `env.reset(seed=...)` starts.
 
 An observation is what a player sees, with the message to a chat model that shows it; the grade, the task and its category
-come with the last one. No gold and no hidden state leave the server.
+come with the last one. No right answer and no hidden state leaves the server before.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class TextState(_types.State):  # type: ignore[misc]
 
 
 class TextEnvironment(_server.Environment):  # type: ignore[misc]
-    """One session. The lock belongs to the environment, which is not written for many threads."""
+    """One session. The lock guards the environment, which is not safe for threads."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 

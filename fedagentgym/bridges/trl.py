@@ -116,7 +116,7 @@ def make_environment_factory(
 
     Args:
         env: The environment; parallel rollouts share its pool, each has its own episode.
-        group_size: For a trainer without a data set, its `num_generations`: as many neighbours begin the same episode.
+        group_size: For a trainer without a data set, its `num_generations`: this many rollouts in a row begin the same episode.
         seed: Seed of the tasks that are drawn without a data set.
 
     Returns:

@@ -13,7 +13,7 @@ from fedagentgym.cli.options import Group
 from fedagentgym.version import __version__
 
 COMMANDS = {
-    "envs": ("envs:envs", "List the environments, a line each; with a name, describe that one."),
+    "envs": ("envs:envs", "List the environments, one line each; with a name, describe that one."),
     "play": ("play:play", "Play an episode yourself, or watch an agent play one."),
     "split": ("split:split", "Divide tasks among clients; show, verify, plot and compare such splits."),
     "label": ("label:label", "Label a pool: play every task a few times and record how often it was solved."),
@@ -50,7 +50,7 @@ COMMANDS = {
         "train:settings",
         "Print the settings of a run: every key with its default, its type and its meaning.",
     ),
-    "report": ("train:report", "Write the page of a run, report.html, again or for the first time."),
+    "report": ("train:report", "Write report.html, the page of a run, again or for the first time."),
     "export": (
         "train:export",
         "Write the trained policy: model and tokenizer in one folder that transformers and vLLM load, or the adapter alone.",
@@ -59,11 +59,11 @@ COMMANDS = {
         "episodes:chats",
         "Write episodes as conversations: system, user and assistant messages, with task, success and score beside them.",
     ),
-    "client": ("client:client", "Hold tasks on a machine of your own: describe them, and see what a run would send."),
+    "client": ("client:client", "Keep tasks on a machine of your own: describe them, and see what a run would send."),
     "flower": ("train:flower", "Run a configuration on a Flower deployment."),
     "gateway": (
         "gateway:gateway",
-        "Let an agent program of your own play with a policy: serve, check, and a program to begin with.",
+        "Let an agent program of your own play with a policy: write one to begin with, check it, serve it.",
     ),
     "openenv": ("openenv:openenv", "Serve environments by OpenEnv's protocol."),
     "hub": (
@@ -75,7 +75,10 @@ COMMANDS = {
         "leaderboard:compare",
         "Compare runs with the first of them: paired differences with intervals, and a page.",
     ),
-    "leaderboard": ("leaderboard:leaderboard", "The leaderboard: a page of results that opens from disk."),
+    "leaderboard": (
+        "leaderboard:leaderboard",
+        "Build the leaderboard, a page of results that opens from disk, or print its best entries.",
+    ),
     "doctor": ("doctor:doctor", "Report versions, extras, data, GPU and disk, and what to install for missing parts."),
 }
 """Module and attribute of every command, and the first paragraph of its help, so that `--help` need not import it."""
@@ -108,7 +111,7 @@ class LazyGroup(Group):
 @click.group("fedagentgym", cls=LazyGroup, table=COMMANDS, context_settings={"show_default": True})
 @INSTALL
 @SHOW
-@click.option("--quiet", "-q", is_flag=True, help="No progress, only results.")
+@click.option("--quiet", "-q", is_flag=True, help="Print results only, no progress.")
 @click.version_option(__version__, message="fedagentgym %(version)s", help="Print the version and exit.")
 def application(quiet: bool) -> None:
     """Environments, client splits and a trainer for federated reinforcement learning of LLM agents."""

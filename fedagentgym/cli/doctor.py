@@ -32,15 +32,15 @@ CORE = ("gymnasium", "numpy", "scipy", "pydantic", "rich", "click", "math-verify
 
 
 @command(epilog="Example: fedagentgym doctor --gpu --json", needs={"device": ("gpu",)})
-@option("--gpu", is_flag=True, help="Check a GPU as well, in ten steps of some minutes; exit code 1 if one fails.")
+@option("--gpu", is_flag=True, help="Check a GPU as well: ten checks, some minutes each; exit code 1 if one fails.")
 @option("--device", help="With --gpu: the device, by default cuda; cpu rehearses the checks.")
 @JSON
 def doctor(gpu: bool, device: str | None, as_json: bool) -> None:
     """Report versions, extras, data, GPU and disk, and what to install for missing parts.
 
-    With `--gpu`, what the card computes is compared with a processor: products, log-probs, two policy steps and the same steps
-    again, the memory of two rounds at the size of a paper beside the plan, vLLM, and a paper's first batch. What is not
-    installed is left out. `--json` is what to attach to an issue.
+    `--gpu` checks a GPU. It compares products, log-probs and two policy steps with the same on the CPU, repeats the steps,
+    compares the memory of two rounds of a paper's size with the plan, and tries vLLM and a paper's first batch. Checks whose
+    packages are not installed are left out. Attach the output of `--json` to an issue.
     """
     report = examine()
     if not as_json:

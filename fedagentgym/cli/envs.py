@@ -24,10 +24,10 @@ SHOWN_SPLITS = ("train", "val", "test")
 @click.argument("name", required=False, shell_complete=complete_environments, help="Only this environment.")
 @ENV_SET
 @PLUGINS
-@option("--markdown", is_flag=True, help="Their options, as a page of documentation.")
+@option("--markdown", is_flag=True, help="Print the options of all environments as a page of documentation.")
 @JSON
 def envs(name: str | None, env_set: tuple[str, ...], markdown: bool, as_json: bool) -> None:
-    """List the environments, a line each; with a name, describe that one."""
+    """List the environments, one line each; with a name, describe that one."""
     load_installed_plugins()
     chosen = [find_env_id(name)] if name is not None else list(ENVIRONMENTS.names())
     if markdown:

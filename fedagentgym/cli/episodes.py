@@ -40,8 +40,10 @@ MAX_LENGTH = 4000
     ),
 )
 @click.argument("source", type=PATH, help=SOURCE_HELP)
-@click.argument("other", type=PATH, required=False, help="Another of these: the same tasks are shown side by side.")
-@option("--before", is_flag=True, help="For a run: compare the first evaluation with the last one.")
+@click.argument(
+    "other", type=PATH, required=False, help="A second source: the episodes of the same tasks are shown side by side."
+)
+@option("--before", is_flag=True, help="For a run: show its first evaluation beside its last one.")
 @option("--training", is_flag=True, help="For a run: the sampled training episodes of its clients.")
 @option("--failed", is_flag=True, help="Only unsolved episodes.")
 @option("--solved", is_flag=True, help="Only solved episodes.")
@@ -49,10 +51,10 @@ MAX_LENGTH = 4000
 @option("--changed", is_flag=True, help="Side by side: only where the outcomes differ.")
 @option("--category", help="Only tasks of this category.")
 @option("--client", type=NOT_NEGATIVE, help="Only episodes of this client.")
-@option("--task", help="Only tasks whose id contains this.")
+@option("--task", help="Only tasks whose id contains this text.")
 @option("--actions", is_flag=True, help="List the admissible actions of every turn.")
 @option("--limit", type=POSITIVE, help="Print at most this many: by default 3, with --list and --json all.")
-@option("--list", "listing", is_flag=True, help="One line for each instead of the whole episode.")
+@option("--list", "listing", is_flag=True, help="Print one line for each episode.")
 @JSON
 def episodes(
     source: Path,
@@ -188,7 +190,7 @@ def _format(shown: ShownEpisode, actions: bool) -> str:
 
 @command(epilog="Example: fedagentgym chats runs/demo --out played.jsonl --solved", excludes=(("training", "only"),))
 @click.argument("source", type=PATH, help=SOURCE_HELP)
-@option("--out", "output", type=PATH, required=True, metavar="FILE", help="File to write, one conversation a line.")
+@option("--out", "output", type=PATH, required=True, metavar="FILE", help="File to write, a conversation on each line.")
 @option("--solved", is_flag=True, help="Only episodes that were solved.")
 @option("--training", is_flag=True, help="For a run: its sampled training episodes, not its last evaluation.")
 @option("--only", metavar="SET", help="Only the episodes of this evaluation set.")

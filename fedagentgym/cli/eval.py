@@ -67,11 +67,11 @@ COLUMNS = ("success", "score", "turns", "invalid", "format_broken", "tokens")
     shell_complete=complete_agents,
     help="tiny (the default), expert, random, ...; a model's name, folder or hub id; an exported folder.",
 )
-@option("--run", type=PATH, help="The policy of the run in this folder.")
+@option("--run", type=PATH, help="Evaluate the policy of the run in this folder.")
 @option("--best", is_flag=True, help="With --run: its best round instead of the last.")
 @option("--round", "number", type=int, help="With --run: this round instead of the last.")
 @option("--split", help="Split whose tasks are played; default: the run's own, else val.")
-@option("--tasks", type=POSITIVE, help="Play only the first tasks, this many.")
+@option("--tasks", type=POSITIVE, help="Play only this many tasks, from the first on.")
 @option("--repeats", type=POSITIVE, help="Episodes per task; default: the run's own, else 1.")
 @option(
     "--temperature",
@@ -82,10 +82,10 @@ COLUMNS = ("success", "score", "turns", "invalid", "format_broken", "tokens")
 @option("--parallel", "parallel_episodes", type=POSITIVE, help="Episodes in parallel; default: the run's own, else 64.")
 @CLIENT
 @CLIENT_SPLIT
-@option("--suite", help="Play --agent in every scenario of this suite, as `bench run` does.")
+@option("--suite", help="Evaluate --agent in every scenario of this suite, as `bench run` does.")
 @repeated("--scenario", "scenarios", metavar="NAME", help="With --suite: only this scenario; may be repeated.")
 @option("--out", "output", type=PATH, help="Folder of the evaluation: configuration, episodes, record.")
-@option("--check", type=PATH, help="Play the episodes of this file or run again: do they agree?")
+@option("--check", type=PATH, help="Play the episodes of this file or run again, and report whether they agree.")
 @option("--only", metavar="SET", help="With --check: only this evaluation set of the file.")
 @ENV_SET
 @AGENT_SET

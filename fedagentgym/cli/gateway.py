@@ -47,7 +47,7 @@ WORDS = {
     "template": "begin a segment since the chat template shows the former replies otherwise than they were drawn",
     "overridden": "asked for another temperature, top_p or the like: the policy's own decoding held",
     "seeded": "gave a seed, which is ignored: draws come from the run",
-    "calls_after_end": "came after the end of the world, and were answered with an empty reply",
+    "calls_after_end": "came after the environment had ended the episode, and were answered with an empty reply",
     "refused": "were refused: the log says why",
 }
 """The meaning of the counts of calls."""
@@ -55,14 +55,14 @@ WORDS = {
 
 @click.group(cls=Group)
 def gateway() -> None:
-    """Let an agent program of your own play with a policy: serve, check, and a program to begin with."""
+    """Let an agent program of your own play with a policy: write one to begin with, check it, serve it."""
 
 
 @gateway.command(epilog="Example: fedagentgym gateway serve --agent tiny --env Guess --episodes 10")
 @ENV
 @AGENT
 @SPLIT
-@option("--episodes", type=POSITIVE, default=8, help="Episodes that are handed out, of the first tasks in turn.")
+@option("--episodes", type=POSITIVE, default=8, help="Episodes to hand out; their tasks are the first ones, in order.")
 @option("--port", type=NOT_NEGATIVE, default=0, help="Port of 127.0.0.1; 0: a free one.")
 @option("--seed", type=int, default=0, help="Seed of episodes and draws.")
 @option(
@@ -70,7 +70,7 @@ def gateway() -> None:
     "output",
     type=PATH,
     default=Path("gateway.jsonl"),
-    help="File of the episodes; the key lies beside it until the end.",
+    help="File for the episodes; the key lies in OUT.key until the end.",
 )
 @ENV_SET
 @AGENT_SET
@@ -113,13 +113,17 @@ def serve(
 @AGENT
 @SPLIT
 @option("--episodes", type=POSITIVE, default=8, help="Episodes to play.")
-@option("--processes", type=click.IntRange(1, 64), default=2, help="Programs at a time.")
-@option("--twice", is_flag=True, help="Play all of them again with new programs: are the tokens the same?")
+@option("--processes", type=click.IntRange(1, 64), default=2, help="Programs that run at a time.")
+@option(
+    "--twice",
+    is_flag=True,
+    help="Play all episodes again with new programs, and report whether the tokens are the same.",
+)
 @option("--seed", type=int, default=0, help="Seed of episodes and draws.")
 @ENV_SET
 @AGENT_SET
 @PLUGINS
-@click.argument("command", nargs=-1, required=True)
+@click.argument("command", nargs=-1, required=True, help="The program and its arguments, after --.")
 def check(
     env: str,
     agent: str,
@@ -132,7 +136,7 @@ def check(
     agent_set: tuple[str, ...],
     command: tuple[str, ...],
 ) -> None:
-    """Play some episodes with a program, and say what came of its calls; exit code 2 if none came, or no action."""
+    """Play some episodes with a program and report on its calls. Exits with 2 if it made no call, or sent no action."""
     world = _open_env(env, split, env_set)
     player, _ = _make_player(agent, (*agent_set, f"harness.processes={processes}"), world, command)
     with contextlib.closing(player):
@@ -155,10 +159,16 @@ def check(
 
 
 @gateway.command(epilog="Example: fedagentgym gateway init my-agent --for langgraph")
-@click.argument("folder", type=PATH)
-@option("--for", "library", type=click.Choice(list(PROGRAMS)), default="openai", help="The library of the program.")
+@click.argument("folder", type=PATH, help="Folder to write; it must not exist.")
+@option(
+    "--for",
+    "library",
+    type=click.Choice(list(PROGRAMS)),
+    default="openai",
+    help="The library with which the program is written.",
+)
 def init(folder: Path, library: str) -> None:
-    """Write a program that runs, my_agent.py, and a run file that trains it."""
+    """Write my_agent.py, a program that runs as it is, and run.yaml, the configuration that trains it."""
     with atomic_folder(folder) as made:
         (made / "my_agent.py").write_text(PROGRAMS[library], encoding="utf-8")
         (made / "run.yaml").write_text(RUN_FILE, encoding="utf-8")

@@ -43,7 +43,7 @@ def hub() -> None:
 @option(
     "--license",
     "licence",
-    help=f"Licence of the data, by the hub's name, by default {LICENCE}; an agent has its base's.",
+    help=f"Licence of the data, by the hub's name for it; by default {LICENCE}. An agent has that of its base model.",
 )
 def push(path: Path, name: str, private: bool, licence: str | None) -> None:
     """Push a split, a result or an agent, with a card that says what it is."""
@@ -56,7 +56,7 @@ def push(path: Path, name: str, private: bool, licence: str | None) -> None:
 @hub.command(epilog="Example: fedagentgym hub benchmark agents-tiny-v1 board")
 @click.argument("suite_name", metavar="SUITE", help="A suite of the agents track.", shell_complete=complete_suites)
 @click.argument("folder", type=PATH, help="Folder to write; it must not exist.")
-@option("--license", "licence", default=LICENCE, help="Licence of the tasks, by the hub's name.")
+@option("--license", "licence", default=LICENCE, help="Licence of the tasks, by the hub's name for it.")
 @PLUGINS
 def benchmark(suite_name: str, folder: Path, licence: str) -> None:
     """Write the data set that makes a suite a benchmark of the hub: `eval.yaml`, the tasks of each scenario, and a card.
@@ -75,7 +75,7 @@ def benchmark(suite_name: str, folder: Path, licence: str) -> None:
 @click.argument("folder", type=PATH, help="A new folder for its files.")
 @option("--revision", help="A branch, tag or commit.")
 def pull(name: str, folder: Path, revision: str | None) -> None:
-    """Pull what was pushed, and check it; a damaged one is refused and nothing is written."""
+    """Pull a split, a result or an agent, and check it; if it is damaged, nothing is written."""
     found: list[str] = []
     pull_folder(name, folder, lambda made: found.append(identify(made)[1]), revision=revision)
     print_result(f"pulled {found[0]} into {folder}")

@@ -41,19 +41,23 @@ ONE_SIDED = 0.1
     "--agent",
     shell_complete=complete_agents,
     default="handicapped",
-    help="handicapped, random, or an agent or model path.",
+    help="handicapped (the expert with random actions), random, or an agent or model that eval accepts.",
 )
 @option("--out", type=PATH, default=Path("labels.jsonl"), help="The label file; an unfinished one is continued.")
 @option("--split", default="train", help="Split whose tasks are labelled.")
 @option("--attempts", type=click.IntRange(1, 9), default=4, help="Episodes per task.")
-@option("--threshold", type=POSITIVE, default=2, help="Successes from which a task counts as solved.")
-@option("--error", type=click.FloatRange(0, 1), help="Handicap: probability of a random action.")
-@option("--turns", type=POSITIVE, help="Handicap: turns per attempt.")
+@option("--threshold", type=POSITIVE, default=2, help="Successes from which on a task counts as solved.")
+@option(
+    "--error",
+    type=click.FloatRange(0, 1),
+    help="handicapped: probability of a random action; by default the environment's.",
+)
+@option("--turns", type=POSITIVE, help="handicapped and random: turns per attempt; by default the environment's.")
 @option(
     "--temperature", type=click.FloatRange(0), help="Sampling temperature of an agent with a model, by default 0.4."
 )
 @option("--seed", type=int, default=0, help="Seed of all attempts.")
-@option("--pack", "packed", type=PATH, help="Also write the compact form for package data.")
+@option("--pack", "packed", type=PATH, help="Also write the labels in the compact form of the package's own.")
 @ENV_SET
 @PLUGINS
 def label(

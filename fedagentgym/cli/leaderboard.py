@@ -26,19 +26,19 @@ VERIFIED = repeated(
     "--verified",
     type=PATH,
     metavar="FOLDER",
-    help="What `bench verify --out FOLDER` found about them; may be repeated, the first that knows a result counts.",
+    help="Folder that `bench verify --out` wrote; may be repeated: the first that has a result counts for it.",
 )
 
 
 @click.group(cls=Group)
 def leaderboard() -> None:
-    """The leaderboard: a page of results that opens from disk."""
+    """Build the leaderboard, a page of results that opens from disk, or print its best entries."""
 
 
 @leaderboard.command(epilog="Example: fedagentgym leaderboard build results --out site")
 @RESULTS
 @option("--out", type=PATH, required=True, help="Folder to write; an older page in it is replaced.")
-@option("--link", help="Link from the page to the results, instead of a copy of each.")
+@option("--link", help="Address of the results, to which the page links instead of holding a copy of each.")
 @VERIFIED
 def build(results: tuple[Path, ...], out: Path, link: str | None, verified: tuple[Path, ...]) -> None:
     """Build the page: static files that need no network, the tables as Markdown and CSV, and the results themselves."""
@@ -51,8 +51,8 @@ def build(results: tuple[Path, ...], out: Path, link: str | None, verified: tupl
 
 @leaderboard.command(epilog="Example: fedagentgym leaderboard top results --suite agents-tiny-v1")
 @RESULTS
-@option("--suite", required=True, metavar="NAME", help="Whose entries.")
-@option("--entries", type=POSITIVE, default=10, help="How many, the best first.")
+@option("--suite", required=True, metavar="NAME", help="The suite.")
+@option("--entries", type=POSITIVE, default=10, help="Number of entries, the best first.")
 @repeated("--measure", "measures", metavar="NAME", help="A column, in place of the ranked measure; may be repeated.")
 @VERIFIED
 @JSON
@@ -93,8 +93,8 @@ def top(
     required=True,
     help="Runs, folders of runs (train --seeds), results, or files of episodes.",
 )
-@option("--measure", default="success", help="success, score, invalid, turns or tokens.")
-@option("--out", "page", type=PATH, metavar="FILE", default=Path("comparison.html"), help="File of the page.")
+@option("--measure", default="success", help="What is compared: success, score, invalid, turns or tokens.")
+@option("--out", "page", type=PATH, metavar="FILE", default=Path("comparison.html"), help="File to write the page to.")
 @PLUGINS
 @JSON
 def compare(runs: tuple[Path, ...], measure: str, page: Path, as_json: bool) -> None:

@@ -44,8 +44,8 @@ def openenv() -> None:
 @click.argument(
     "env", shell_complete=complete_environments, help="Environment id, for example fedagentgym/Math-v0 (or only Math)."
 )
-@option("--out", type=PATH, help="The folder; by default the environment's name and `_env`.")
-@option("--wheel", type=PATH, help="A wheel of fedagentgym to install, for versions that no package index has.")
+@option("--out", type=PATH, help="Folder to write; by default the environment's name and `_env`.")
+@option("--wheel", type=PATH, help="A wheel of fedagentgym to install in place of the package index's.")
 @CLIENT_SPLIT
 @CLIENT
 @ENV_SET
@@ -58,7 +58,7 @@ def init(
     client: int | None,
     env_set: tuple[str, ...],
 ) -> None:
-    """Write a package for OpenEnv: manifest, server, client, Dockerfile."""
+    """Write the OpenEnv package of an environment: manifest, server, client and Dockerfile."""
     options = parse_assignments(env_set)
     named = find_named_client(client, client_split)
     beside = {} if named is None else {"client_split": str(client_split), "client": client}

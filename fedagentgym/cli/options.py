@@ -52,7 +52,7 @@ class Command(click.Command):
     ) -> None:
         super().__init__(*arguments, **options)
         self.modes, self.needs, self.excludes = modes or {}, needs or {}, excludes
-        names, about = ["--quiet", "-q"], "No progress, only results."
+        names, about = ["--quiet", "-q"], "Print results only, no progress."
         self.params.append(click.Option(names, is_flag=True, expose_value=False, callback=_silence, help=about))
 
     def get_help_option_names(self, ctx: click.Context) -> list[str]:
@@ -157,7 +157,7 @@ _plugin_option = partial(
     "--plugin",
     "plugins",
     metavar="FILE_OR_MODULE",
-    help="A file (mine.py) or module of your own that registers things; may be repeated.",
+    help="A file (mine.py) or module that registers environments, methods or the like; may be repeated.",
     callback=_load_plugins,
     is_eager=True,
 )
@@ -169,7 +169,8 @@ PLUGIN_NAMES = _plugin_option()
 TRUST_PLUGINS = option(
     "--trust-plugins",
     is_flag=True,
-    help="Run the code that the folder names, and let it decide what otherwise only you do (trackers, missing protections).",
+    help="Trust whoever made the folder: load the plugins that it names, and accept its trackers, its model servers and"
+    " protections that are missing here.",
 )
 
 # ---- environments ---------------------------------------------------------------------------------------------------

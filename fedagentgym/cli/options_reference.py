@@ -44,8 +44,8 @@ or a recipe of others that names a place or decides for the owner is refused: on
 DOOR = {
     "split": (
         "text",
-        "split whose tasks are played: train, val, test, warmup (demonstrations; disjoint from the others), all, or a name that"
-        " the environment itself uses",
+        "split whose tasks are played: train, val, test, warmup (demonstrations; disjoint from the others), unseen, all, or a"
+        " name that the environment itself uses",
     ),
     "tasks": ("list of texts or `TaskSet`", "ids of the tasks that are played; null: all"),
     "pool": ("`TaskPool`", "tasks to play in place of the environment's"),

@@ -68,7 +68,7 @@ _CALL = re.compile(r"\A[a-z_]{1,20}\[.*\]", re.DOTALL)
 @option(
     "--agent",
     shell_complete=complete_agents,
-    help="Watch this agent instead: expert, random, tiny, an exported folder.",
+    help="Watch this agent instead, such as expert, random, tiny or an exported folder.",
 )
 @CLIENT
 @CLIENT_SPLIT

@@ -47,11 +47,16 @@ COLUMNS = ("shown right", "misled", "own procedure", "another", "episodes")
 @assignments("--set", "settings", help="Warm-start setting as key=value, for example steps=200.")
 @option("--seed", type=int, default=0, help="Seed of weights, demonstrations and batches.")
 @option(
-    "--out", "output", type=PATH, help="Folder; default: in the cache, for 'tiny' the folder that this agent loads."
+    "--out",
+    "output",
+    type=PATH,
+    help="Folder to write; default: one in the cache, for tiny the folder that this agent loads.",
 )
 @option("--force", is_flag=True, help="Make it again even if it exists.")
-@option("--check", is_flag=True, help="tiny: make the package's agents again (or those of --env), and compare.")
-@option("--ship", is_flag=True, help="tiny: make the package's agents (or those of --env) and write them there.")
+@option("--check", is_flag=True, help="tiny: train the agents in the package (or those of --env) again, and compare.")
+@option(
+    "--ship", is_flag=True, help="tiny: train the agents in the package (or those of --env), and write them into it."
+)
 @JSON
 def pretrain(
     model: str,

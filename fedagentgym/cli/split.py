@@ -48,7 +48,7 @@ POOL = option(
     "tasks",
     type=PATH,
     metavar="FILE",
-    help="Tasks of your own that are divided: JSON lines with category and payload, as TaskPool.from_records takes them.",
+    help="File of the divided tasks, if they are your own: JSON lines with category and payload, as for TaskPool.from_records.",
 )
 _NOT_PARAMETERS = ("env_id", "partition", "env", "split", "server_overlap", "pool")
 _DECIDED = ("env_id", "partition", "env")
@@ -85,24 +85,24 @@ class SamplerCommand(Command):
     epilog="Example: fedagentgym split make --preset fedagent-alfworld-hardness-1",
     needs={"server_overlap": ("role",)},
 )
-@click.argument("sampler", required=False, help="Name of a partition, for example preference; or use --preset.")
+@click.argument("sampler", required=False, help="Name of a sampler, for example preference; or use --preset.")
 @option("--env", shell_complete=complete_environments, help="Environment id or short name, for example WebShop.")
-@option("--clients", type=POSITIVE, help="How many clients.")
+@option("--clients", type=POSITIVE, help="Number of clients.")
 @option("--tasks-per-client", type=POSITIVE, help="Tasks of every client (or their mean).")
-@option("--omega", type=float, help="Preference: 0.1 mild, 0.9 strong.")
-@option("--xi", type=float, help="Coverage and hardness: 256 mild, 1 strong.")
-@option("--beta", "--alpha", "beta", type=float, help="Dirichlet: small is strong.")
+@option("--omega", type=float, help="Preference: strength of the skew; 0.1 mild, 0.9 strong.")
+@option("--xi", type=float, help="Coverage and hardness: concentration; 256 mild, 1 strong.")
+@option("--beta", "--alpha", "beta", type=float, help="Dirichlet: concentration; 100 mild, 0.1 strong.")
 @option("--min-tasks", type=NOT_NEGATIVE, help="Coverage: fewest tasks of a client.")
 @option("--mean-tasks", type=float, help="Coverage: mean tasks per client.")
 @option("--max-tasks", type=POSITIVE, help="Coverage: most tasks of a client.")
 @option("--overlap", type=float, help="Mean number of clients that hold a task.")
-@option("--by", help="Natural: the field of the tasks whose values are clients.")
+@option("--by", help="Natural: the field of the tasks whose values are the clients.")
 @assignments("--set", "parameters", help="Any other parameter of the sampler as key=value.")
 @option("--variant", help="How the clients' environments differ: a kind, or {kind: ..., key: value}.")
 @repeated("--role", metavar="NAME=NUMBER", help="Tasks set aside, for example public=200.")
-@option("--server-overlap", type=float, default=1.0, help="Share of the server's tasks that clients hold.")
+@option("--server-overlap", type=float, default=1.0, help="Share of the server's tasks that clients hold too.")
 @option("--labels", help="Label file for hardness, or 'pool'.")
-@option("--preset", help="A setting of the papers (`split presets` lists them).")
+@option("--preset", help="A named setting of a paper (`split presets` lists them).")
 @ENV_SET
 @PLUGINS
 @option("--split", "divided", default="train", help="Split of the environment that is divided.")
@@ -139,7 +139,7 @@ def make(
     if env is not None:
         keywords["env_id"] = find_env_id(env)
     if "env_id" not in keywords or "partition" not in keywords:
-        raise OptionError("name a partition and an environment, for example: split make preference --env WebShop ...")
+        raise OptionError("name a sampler and an environment, for example: split make preference --env WebShop ...")
     keywords["env"] = {**keywords.get("env", {}), **parse_assignments(env_set)}
     roles: dict[str, int] = {}
     for text in role:
@@ -232,7 +232,7 @@ def verify(file: Path, tasks: Path | None, env_set: tuple[str, ...], as_json: bo
         marks = {True: "ok", False: "FAILED", None: "unknown"}
         print_result(make_table(("", "", ""), [(marks[one.ok], one.name, one.detail) for one in checks], text=3))
     if failed:
-        raise DataError(f"{file} does not hold: {failed[0].name}: {failed[0].detail}")
+        raise DataError(f"{file} fails the check {failed[0].name}: {failed[0].detail}")
     if unknown:
         message = f"fedagentgym: {file} is not verified: {unknown[0].name}: {unknown[0].detail}"
         click.echo(escape_terminal(message), err=True)
@@ -247,7 +247,7 @@ def verify(file: Path, tasks: Path | None, env_set: tuple[str, ...], as_json: bo
 @ENV_SET
 @PLUGINS
 def export(file: Path, client: int | None, every_client: bool, folder: Path, env_set: tuple[str, ...]) -> None:
-    """Write the tasks of a client, with their answers, into a folder that its own machine can hold."""
+    """Write the tasks of a client, with their answers, into a folder for the client's own machine."""
     from fedagentgym.base.files import atomic_folder
     from fedagentgym.partitions.held import export_client
 
@@ -271,7 +271,7 @@ def export(file: Path, client: int | None, every_client: bool, folder: Path, env
 @ENV_SET
 @PLUGINS
 def plot(file: Path, out: Path, tasks: Path | None, env_set: tuple[str, ...]) -> None:
-    """Draw the figure for the sampler of a split."""
+    """Draw a split, in the kind of figure that suits its sampler."""
     _open_split(file, env_set, tasks).plot(out)
     print_result(f"drawn: {out}")
 
@@ -288,7 +288,7 @@ def plot(file: Path, out: Path, tasks: Path | None, env_set: tuple[str, ...]) ->
     help="Split files; with --env also samplers, for example preference,omega=0.9",
 )
 @option("--out", type=PATH, help="Draw them side by side, as .png or .svg.")
-@option("--unit", default="share", help="What bars show: share of the client's tasks, or tasks.")
+@option("--unit", default="share", help="What bars show: share (of the client's tasks) or tasks (their number).")
 @option("--env", shell_complete=complete_environments, help="Environment whose tasks the samplers divide.")
 @option("--clients", type=POSITIVE, help="Clients of the samplers.")
 @option("--seed", type=int, default=0, help="Seed of the samplers.")

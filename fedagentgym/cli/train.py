@@ -165,14 +165,14 @@ def demo(output: Path | None, seed: int, changes: tuple[str, ...], as_json: bool
 @CONFIG
 @CHANGES
 @PLUGIN_NAMES
-@option("--seeds", type=_parse_seeds, metavar="N,N,...", help="A run for each of these seeds, such as 0,1,2.")
+@option("--seeds", type=_parse_seeds, metavar="N,N,...", help="Make a run for each of these seeds, such as 0,1,2.")
 @repeated(
     "--sweep",
     "sweeps",
     metavar="KEY=V,V,...",
-    help="A run for each of these values, such as learning.learning_rate=1e-3,3e-3; if repeated, for each combination.",
+    help="Make a run for each of these values, such as learning.learning_rate=1e-3,3e-3; if repeated, for each combination.",
 )
-@option("--force", is_flag=True, help="Begin although the first batch has nothing to learn from.")
+@option("--force", is_flag=True, help="Begin even if the first batch has nothing to learn from.")
 @RECORD
 @_print_on_rank_zero()
 def train(
@@ -222,8 +222,9 @@ def train(
 def resume(run: Path, changes: tuple[str, ...], plugins: tuple[str, ...], trust_plugins: bool, as_json: bool) -> None:
     """Resume an interrupted run, or make a finished one longer.
 
-    It ends at the same parameters as without the interruption. Only what cannot change them may be set: backend, workers,
-    devices, deadline, quorum and what is written beside the run; federation.rounds may be raised.
+    It ends at the same parameters as without the interruption. Only settings that cannot change these may be given: the
+    backend and its options, workers, devices, deadline, quorum, learning.sharding, and output.keep_rounds, trackers and report.
+    federation.rounds may be raised.
     """
     from fedagentgym.experiment import run as running
     from fedagentgym.experiment.stored import Trust
@@ -240,15 +241,17 @@ def resume(run: Path, changes: tuple[str, ...], plugins: tuple[str, ...], trust_
 @CONFIG
 @CHANGES
 @PLUGIN_NAMES
-@option("--gpu", type=click.Choice(GPU_NAMES), help=f"The card, for a run on a GPU; by default {GPU_NAMES[0]}.")
-@option("--device-memory", type=POSITIVE_NUMBER, help="Memory of a device in GB (10^9 bytes); by default the card's.")
+@option("--gpu", type=click.Choice(GPU_NAMES), help=f"The GPU, for a run on one; by default {GPU_NAMES[0]}.")
+@option(
+    "--device-memory", type=POSITIVE_NUMBER, help="Memory of a device in GB (10^9 bytes); by default that of the GPU."
+)
 @option(
     "--tokens-per-second", type=POSITIVE_NUMBER, help="Tokens that a device generates in a second, as you measured."
 )
 @option(
     "--reply-tokens",
     type=POSITIVE_NUMBER,
-    help="Tokens of a mean reply of your model; by default the expert's.",
+    help="Mean number of tokens of your model's replies; by default those of the expert.",
 )
 @option("--price", type=click.FloatRange(min=0), help="Price of a device for an hour.")
 @JSON
@@ -265,8 +268,8 @@ def plan(
 ) -> None:
     """Print episodes, tokens, bytes, memory, hours and price that a run needs.
 
-    No model is loaded. For a run on this processor, minutes are predicted from a measurement of some seconds; for one on a GPU
-    hours are estimated from the card's data sheet. The exit code is 1 if the run does not fit into the device's memory.
+    No model is loaded. For a run on this machine's CPU, minutes are predicted from a measurement of some seconds; for one on a
+    GPU, hours are estimated from its data sheet. The exit code is 1 if the run does not fit into the device's memory.
     """
     from fedagentgym.experiment.config import load_config
     from fedagentgym.experiment.estimate.duration import format_durations, make_plain_durations
@@ -308,9 +311,9 @@ def plan(
 def first_batch(config: str, changes: tuple[str, ...], plugins: tuple[str, ...], tasks: int, as_json: bool) -> None:
     """Play a batch before learning: prompt, reply, grade, and whether the run can learn.
 
-    Printed are one prompt as the model gets it, its reply and what that earned, the share of replies that could be read, the
-    variance of rewards, and three gates. The exit code is 1 if a gate is missed. `train` begins no run whose first batch has
-    nothing to learn from.
+    It prints one prompt as the model gets it, its reply and what that earned, the share of replies that could be read, the
+    variance of rewards, and three gates. The exit code is 1 if a gate is missed. `train` does not begin a run whose first batch
+    has nothing to learn from, except with --force.
     """
     from fedagentgym.experiment.config import load_config
     from fedagentgym.experiment.first_batch import play_first_batch
@@ -434,9 +437,9 @@ def _extract_headline(text: str) -> str:
 
 
 @command(epilog="Example: fedagentgym settings learning.kl", excludes=(("markdown", "as_json"),))
-@click.argument("key", required=False, help="A key such as learning.kl, or the last part of one; without it all keys.")
+@click.argument("key", required=False, help="A key such as learning.kl, or the last part of one; by default all keys.")
 @PLUGINS
-@option("--markdown", is_flag=True, help="As a page of documentation.")
+@option("--markdown", is_flag=True, help="Print them as a page of documentation.")
 @JSON
 def settings(key: str | None, markdown: bool, as_json: bool) -> None:
     """Print the settings of a run: every key with its default, its type and its meaning."""
@@ -464,9 +467,9 @@ def settings(key: str | None, markdown: bool, as_json: bool) -> None:
 
 
 @command(epilog="Example: fedagentgym report runs/tiny-skills")
-@click.argument("run", type=PATH, help="Folder of a run, also of one that is not finished.")
+@click.argument("run", type=PATH, help="Folder of a run, finished or not.")
 def report(run: Path) -> None:
-    """Write the page of a run, report.html, again or for the first time."""
+    """Write report.html, the page of a run, again or for the first time."""
     from fedagentgym.experiment.report.page import write_report
     from fedagentgym.runs.folder import RunFolder
 

@@ -114,8 +114,8 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
         """Load the tasks of a split; every environment writes this. It is called when the environment is made.
 
         Args:
-            split: The canonical name of a split, or `all` for all tasks in native order (but those of `unseen`, where the
-                generator has none of their templates).
+            split: The canonical name of a split, or `all` for the tasks of every split in native order; those of `unseen` may
+                be left out of it.
 
         Returns:
             The pool under this environment's options.

@@ -63,8 +63,8 @@ def open_env(env: EnvLike, **options: Any) -> TextEnv:
         The environment itself, with its batch methods (`reset_many`, `step_many`).
 
     Raises:
-        UnknownNameError: No environment has this id.
-        OptionError: An option is unknown or has a value that cannot be used.
+        UnknownNameError: If no environment has this id.
+        OptionError: If an option is unknown or has a value that cannot be used.
 
     Examples:
         >>> open_env("fedagentgym/Guess-v0", split="val").split_sizes()["val"]
@@ -77,7 +77,9 @@ def open_env(env: EnvLike, **options: Any) -> TextEnv:
     if isinstance(env, type) and issubclass(env, TextEnv):
         return make(env, **options)
     if options:
-        raise OptionError(f"options are for an environment given by its id: {sorted(options)[0]!r} is one")
+        raise OptionError(
+            f"the option {sorted(options)[0]!r} can be given only with the id or the class of an environment"
+        )
     found = env.unwrapped if isinstance(env, gymnasium.Env) else None
     if not isinstance(env, type | gymnasium.Env) and callable(getattr(env, "open_env", None)):
         found = env.open_env()

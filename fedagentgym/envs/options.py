@@ -114,17 +114,17 @@ class EnvOptions(Settings):
     )
     reward: Literal["score", "success10"] = play(
         "score",
-        description="what is paid: what the environment says, or with success10 10 for a solved episode and nothing else",
+        description="reward: score, as the environment pays; success10, 10 for a solved episode and nothing else",
     )
     order: Literal["drawn", "once"] = play(
         "drawn",
-        description="the task of a reset without one: drawn with replacement, or once each in the order of the pool, from the"
-        " one that the seed numbers",
+        description="the task of a reset that names none: drawn, with replacement; once, each in the order of the pool, beginning"
+        " with the one that the seed numbers",
     )
     render_mode: Literal["human", "ansi"] | None = play(
         None,
-        description="ansi: `render()` returns the goal, the steps since the reset and the choices; human: that is"
-        " printed as it happens",
+        description="ansi: `render()` returns the goal, the turns since the reset and the choices; human: these are"
+        " printed as they happen",
     )
 
     @classmethod
@@ -176,12 +176,12 @@ class EnvOptions(Settings):
 
     @property
     def given(self) -> dict[str, Any]:
-        """The options that were given, as they are."""
+        """The options that were given, with their values."""
         return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
 
     @property
     def own(self) -> dict[str, Any]:
-        """The given options that only this environment has: what identifies its world."""
+        """The given options that are not common to all environments: what identifies its world."""
         return {name: value for name, value in self.given.items() if name not in EnvOptions.model_fields}
 
     @property

@@ -25,10 +25,10 @@ class OwnOptions(EnvOptions):
     """The tasks that a program finds in its own world."""
 
     data: str | None = local(
-        None, description="file of tasks, a JSON object a line: id, category, data, split; null: a few examples"
+        None, description="file of tasks, a JSON object on each line: id, category, data, split; null: a few examples"
     )
     held_out: float = task(
-        0.2, ge=0.0, lt=1.0, description="share of the tasks without a split that are val and test, half of it each"
+        0.2, ge=0.0, lt=1.0, description="share of the tasks without a split that become val and test, half of it each"
     )
 
 

@@ -39,7 +39,7 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class TaskSet:
-    """Names tasks, so that nobody can mistake others for them: two sets are equal if they hold the same tasks in the same order.
+    """The identity of a sequence of tasks: two sets are equal if they hold the same tasks in the same order.
 
     A client split and its clients carry one; `env.task_set` is that of an environment. An environment that is made with
     `tasks=` such a set compares its own pool with it, since equal ids alone do not mean equal tasks.

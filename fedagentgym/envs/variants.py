@@ -258,7 +258,7 @@ def draw_newcomers(
         if len(fresh) == count:
             return fresh
     raise OptionError(
-        f"the variant {cls.kind!r} has {len(fresh)} worlds that no client has, {count} are asked for as newcomers': give the"
+        f"the variant {cls.kind!r} has {len(fresh)} worlds that no client has, {count} are asked for as newcomers: give the"
         " clients fewer choices, or ask for fewer"
     )
 

@@ -69,7 +69,7 @@ class OutputSettings(Settings):
     sampled_episodes: int = Field(default=2, ge=0, description="training episodes that each client returns per round")
     trackers: tuple[dict[str, Any], ...] = Field(
         default=(),
-        description="what else receives the numbers of every round: names, such as tensorboard, or name and options",
+        description="what else receives the numbers of every round: a name such as tensorboard, or name and options",
     )
     report: Literal["html", "none"] = Field(default="html", description="write report.html at the end")
 
@@ -95,21 +95,26 @@ class RunConfig(Settings):
 
     name: str = Field(default="run", pattern=r"^[\w.-]+$", description="name of the run, for files and tables")
     seed: int = Field(default=0, ge=0, description="seed of everything that is random in this run")
-    env: EnvSettings = Field(description="the world")
-    partition: PartitionSettings = Field(description="who holds which tasks")
-    agent: AgentSettings = Field(default=AgentSettings(), description="who plays and learns")
+    env: EnvSettings = Field(description="the environment whose tasks are divided")
+    partition: PartitionSettings = Field(description="which client holds which tasks")
+    agent: AgentSettings = Field(default=AgentSettings(), description="the agent that plays and learns")
     warm_start: WarmStartSettings | None = Field(
-        default=None, description="how a tiny agent is pretrained; null: as before, or by the environment's recipe"
+        default=None,
+        description="imitation of the expert before round 1; null: for a tiny agent by its environment's recipe, for others none",
     )
     learning: LearningSettings = Field(default=LearningSettings(), description="the local policy step")
     algorithm: dict[str, Any] = Field(default={"name": "fedagent"}, description="the method and its own settings")
-    federation: FederationSettings = Field(default=FederationSettings(), description="rounds, clients, where they run")
+    federation: FederationSettings = Field(
+        default=FederationSettings(), description="rounds, clients, and where these run"
+    )
     evaluation: EvaluationSettings | None = Field(default=EvaluationSettings(), description="how progress is evaluated")
     ranking: RankingSettings | None = Field(
         default=None, description="held-out tasks that rank the run, played once at its end; null: none"
     )
     output: OutputSettings = Field(default=OutputSettings(), description="what the run writes")
-    plugins: tuple[str, ...] = Field(default=(), description="modules or files of your own that register things")
+    plugins: tuple[str, ...] = Field(
+        default=(), description="modules or files of your own that register environments, methods or the like"
+    )
 
     @field_validator("algorithm", mode="before")
     @classmethod

@@ -126,7 +126,7 @@ def check_evaluated(env: TextEnv, split: str) -> None:
     """Refuse a split that is not one of an environment's for evaluation."""
     if env.canonical_split(split) not in env.evaluation_splits:
         listed = join_names(env.evaluation_splits)
-        raise OptionError(f"{env.id} is evaluated on the splits {listed}; of {split!r} a run may learn")
+        raise OptionError(f"a run may learn from the split {split!r}: evaluate {env.id} on one of {listed}")
 
 
 def check_held_out(client_split: ClientSplit, env: TextEnv, split: str, tasks: int | None) -> None:

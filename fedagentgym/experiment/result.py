@@ -36,13 +36,13 @@ class RunResult:
 
     @property
     def success(self) -> float | None:
-        """The share of held-out tasks that the final policy solved; None if it was not evaluated."""
+        """The mean success of the last evaluation; None if the run was not evaluated."""
         final = self.record["final"]
         return None if final is None else float(final["overall"]["success"]["mean"])
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The ends of the 95 % interval of `success`."""
+        """The ends of the interval of `success`, by default of 95 %; None if the run was not evaluated."""
         if self.record["final"] is None:
             return None
         success = self.record["final"]["overall"]["success"]

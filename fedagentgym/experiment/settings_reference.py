@@ -132,7 +132,11 @@ def _iter_all() -> Iterator[SettingEntry]:
             for name in BACKENDS.names():
                 for option, annotation, default in describe_options(name) or ():
                     shown = REQUIRED if default is PydanticUndefined else describe_value(default)
-                    yield SettingEntry(f"federation.options.{option}", describe_type(annotation), shown, "", (name,))
+                    about = next(
+                        (one.description for one in _iter_metadata(annotation) if isinstance(one, FieldInfo)), None
+                    )
+                    key = f"federation.options.{option}"
+                    yield SettingEntry(key, describe_type(annotation), shown, about or "", (name,))
 
 
 def _iter_field(key: str, field: FieldInfo, names: tuple[str, ...] = ()) -> Iterator[SettingEntry]:

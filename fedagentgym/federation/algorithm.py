@@ -62,7 +62,7 @@ class ServerState:
             what: What gave this state, for the error.
 
         Raises:
-            DataError: Which parameter is missing, of another shape, or no array.
+            DataError: If a parameter is missing, of another shape, or no array; the sentence names it.
         """
         for name in (*like, *self.parameters):
             if name not in self.parameters:
@@ -222,23 +222,23 @@ class QuorumError(FedAgentGymError):
 class FederationSettings(Settings):
     """The backend of the clients, how many take part, and how many must answer: the section `federation` of a configuration."""
 
-    backend: str = Field(default="in-process", description="in-process or flower")
+    backend: str = Field(default="in-process", description="where the clients run: in-process or flower")
     rounds: int = Field(default=20, ge=0, description="communication rounds; 0 only evaluates the initial agent")
     raised_from: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         default=(), description="planned rounds of a run before it was extended; written when it is extended"
     )
-    clients_per_round: int | None = Field(default=None, ge=1, description="clients drawn per round; all by default")
+    clients_per_round: int | None = Field(default=None, ge=1, description="clients drawn per round; by default all")
     workers: int = Field(default=0, ge=0, description="worker processes; 0 runs the clients in this process")
     together: int | None = Field(
         default=None,
         exclude_if=not_,
         ge=2,
         le=MAX_TOGETHER,
-        description="clients that roll out in one batch, each with its adapter, while the others wait for their turn; null: one"
-        " after the other",
+        description="clients that roll out in one batch, each with its adapter, while the others wait for their turn; null:"
+        " clients roll out one after the other",
     )
     device_per_worker: tuple[str, ...] = Field(
-        default=(), description="devices that the workers take in turn, cuda:0, cuda:1"
+        default=(), description="devices that the workers take in turn, such as [cuda:0, cuda:1]"
     )
     quorum: float | int | None = Field(
         default=0.5, description="share (0.5) or number (3) of the called clients that must reply"

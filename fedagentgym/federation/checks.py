@@ -32,7 +32,8 @@ class UpdateChecks(Settings):
     max_ratio: float | None = Field(
         default=20.0,
         gt=1.0,
-        description="refuse an update whose norm exceeds this many times the lower median of the round's learners",
+        description="refuse an update whose norm exceeds this multiple of the lower median of the clients that learned in the"
+        " round",
     )
     clip_norm: float | None = Field(default=None, gt=0.0, description="shorten a greater update to this norm")
 

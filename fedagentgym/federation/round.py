@@ -65,7 +65,7 @@ class ServerConfig:
         folder: The run's folder.
         seed: The run's seed.
         settings: Rounds, participants, quorum and deadline.
-        keep_rounds: How many of the newest commits are kept.
+        keep_rounds: Number of the newest commits that are kept.
         evaluate: Evaluates a global state, given the round and the state, and returns a mapping with at least `success`, and
             with `choice` if another number than success names the best round (none: null).
         evaluate_every: Rounds between evaluations; the first state and the last are evaluated too.

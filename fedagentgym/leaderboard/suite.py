@@ -229,7 +229,8 @@ class Twin(Settings):
 class Suite(Settings):
     """A benchmark: a versioned definition of what is played, on which tasks and seeds, and how it is ranked.
 
-    On the track `agents` an agent plays held-out tasks; on `methods` a federated method trains and its best round is played.
+    On the track `agents` an agent plays held-out tasks; on `methods` a federated method trains, and the policy of its last or
+    best round (`ranked_round`) plays them.
 
     Examples:
         >>> suite = load_suite("agents-v1")
@@ -409,7 +410,7 @@ class Suite(Settings):
 
     @property
     def whole(self) -> str:
-        """Where entries are ranked: in the mean over scenarios (`WHOLE`), or in the only one."""
+        """Where entries are ranked: in the mean over scenarios (`WHOLE`), or in the only scenario."""
         return WHOLE if len(self.scenarios) > 1 else next(iter(self.scenarios))
 
     @property

@@ -124,7 +124,7 @@ class GRPO(AdvantageEstimator):
 
     name: Literal["grpo"] = "grpo"
     std: Literal["population", "sample"] = Field(
-        default="population", description="divide by n, or by n - 1 as TRL and verl do"
+        default="population", description="divisor of the variance: n, or n - 1 as in TRL and verl"
     )
     baseline: Baseline = Field(
         default="trajectories",
@@ -146,9 +146,11 @@ class GiGPO(GRPO):
     """grpo plus a comparison of the returns of turns that start from the same observation."""
 
     name: Literal["gigpo"] = "gigpo"  # type: ignore[assignment]
-    baseline: Baseline = Field(default="trajectories", description="of the episodes: as in grpo")
-    omega: float = Field(default=1.0, ge=0, description="weight of the step-level advantage")
-    gamma: float = Field(default=0.95, ge=0, le=1, description="discount of later rewards in a step's return")
+    baseline: Baseline = Field(default="trajectories", description="as in grpo, for the advantage of whole episodes")
+    omega: float = Field(
+        default=1.0, ge=0, description="weight of the advantage of single turns (the paper's step level)"
+    )
+    gamma: float = Field(default=0.95, ge=0, le=1, description="discount of later rewards in a turn's return")
 
     def estimate(self, group: Group, rewards: PerTurn) -> PerTurn:
         whole = super().estimate(group, rewards)
@@ -175,7 +177,10 @@ class GAE(AdvantageEstimator):
     name: Literal["gae"] = "gae"
     gamma: float = Field(default=1.0, ge=0, le=1, description="discount from one chosen token to the next")
     lam: float = Field(
-        default=0.95, ge=0, le=1, description="1: all that follows, 0: the next value alone; between them, a mixture"
+        default=0.95,
+        ge=0,
+        le=1,
+        description="how far an advantage looks ahead; 1: to the end; 0: to the next value alone",
     )
     span: Literal["episode", "turn"] = Field(
         default="episode",
@@ -191,7 +196,7 @@ class GAE(AdvantageEstimator):
     clip: float | None = Field(
         default=0.2,
         gt=0,
-        description="how far a value may move from its old one before its gradient ends; null: any way",
+        description="how far a value may move from its old one before its gradient ends; null: without bound",
     )
     vf_coef: float = Field(
         default=0.1,

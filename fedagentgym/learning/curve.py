@@ -30,7 +30,7 @@ class CurvePoint(NamedTuple):
 
 
 def learning_curve(recipe: Recipe, seed: int = 0) -> Iterator[CurvePoint]:
-    """Train one agent on one site by a recipe, and evaluate it on unseen tasks in between.
+    """Train one agent by a recipe, without a federation, and evaluate it on held-out tasks in between.
 
     The agent starts from a warm start that is made once and shared by all seeds, as a pretrained model would be.
 

@@ -104,8 +104,8 @@ def evaluate(
     Args:
         agent: An instance of a class derived from `Agent`, any other `Player`, or the name or the settings of one.
         env: The environment, or its name; its pool holds the tasks, so open it with `split="val"` or `"test"`.
-        settings: `EvaluationSettings`, or a mapping of them: `tasks` is the number of tasks, from the first on, `repeats` that
-            of episodes per task, `temperature` that of the sampling.
+        settings: `EvaluationSettings`, or a mapping of them: `tasks` is the number of tasks, from the first on, `repeats` the
+            number of episodes per task, `temperature` that of the sampling.
         seed: Seed of the episodes and of the agent's draws.
         file: If given, every episode is written to it as a JSON line.
         about: Fields that are added to each line.

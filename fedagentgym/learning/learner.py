@@ -105,7 +105,7 @@ if TYPE_CHECKING:
 
 
 class LocalTraining:
-    """The training loop of one site: load a state, play, learn, read the state back.
+    """The training loop of one site, a client or the server: load a state, play, learn, read the state back.
 
     `run` does several steps. Methods that intervene call its parts: `collect_groups` plays, `update` learns. Several learners
     may share an agent, in any order of calls: each plays, learns and answers with weights of its own. Every draw of step s

@@ -42,7 +42,7 @@ class Tokens:
         advantages: The advantage of each token.
         lengths: Number of tokens of each row.
         correction: With `learning.correction`, the weight of each token; the learner multiplies the loss by it.
-        foreign: Whether another policy said a token, in other tokens; None where none did.
+        foreign: Whether each token is from the reply of another policy, tokenized anew; None if no token is.
         update: Number of mini-batches of this policy step that have moved the weights.
     """
 
@@ -88,6 +88,12 @@ class PolicyTerms(NamedTuple):
     loss: Tensor
     ratio: Tensor
     clipped: Tensor | None = None
+
+
+AVERAGE = (
+    "token: mean over all tokens; sequence: mean over each row, then over rows; constant: sum over `length` times rows"
+)
+"""The meaning of `average` in every loss that has it."""
 
 
 class BaseLoss(NamedSettings):
@@ -165,8 +171,7 @@ class PolicyLoss(BaseLoss):
 
     average: Averaging = Field(
         default="token",
-        description="token: mean over all tokens; sequence: mean over each row, then over rows; constant: sum over `length` "
-        "times rows",
+        description=AVERAGE,
     )
 
     @property
@@ -178,14 +183,14 @@ class GSPO(PolicyLoss):
     """The clipped surrogate with one ratio for all tokens of a row (arXiv:2507.18071)."""
 
     name: Literal["gspo"] = "gspo"
-    average: Averaging = Field(default="sequence", description="as for the other losses")
+    average: Averaging = Field(default="sequence", description=AVERAGE)
     clip: tuple[float, float] = Field(
         default=(3e-4, 4e-4), description="the ratio of a row is clipped to [1 - low, 1 + high]"
     )
     gradient: Literal["sequence", "token"] = Field(
         default="sequence",
-        description="of the ratio: sequence: through all tokens of the row; token: through the token itself (GSPO-token), which "
-        "differs where the advantages of a row's turns differ",
+        description="gradient of the ratio; sequence: through all tokens of the row; token: through the token itself"
+        " (GSPO-token), which differs where the advantages of a row's turns differ",
     )
 
     @model_validator(mode="after")
@@ -226,10 +231,14 @@ class SAPO(PolicyLoss):
     """A sigmoid of the ratio in place of the clip (arXiv:2511.20347): the gradient fades with the distance from 1."""
 
     name: Literal["sapo"] = "sapo"
-    average: Averaging = Field(default="sequence", description="as for the other losses")
-    temperature_pos: float = Field(default=1.0, gt=0, description="how soon it fades for positive advantages")
-    temperature_neg: float = Field(default=1.05, gt=0, description="how soon it fades for all others")
-    ratio: Literal["token", "sequence"] = Field(default="token", description="the token's own ratio, or its row's")
+    average: Averaging = Field(default="sequence", description=AVERAGE)
+    temperature_pos: float = Field(default=1.0, gt=0, description="how soon the gradient fades for positive advantages")
+    temperature_neg: float = Field(
+        default=1.05, gt=0, description="how soon the gradient fades for all other advantages"
+    )
+    ratio: Literal["token", "sequence"] = Field(
+        default="token", description="the ratio in the loss: the token's own, or its row's"
+    )
 
     def compute(self, tokens: Tokens, clip: Clip) -> PolicyTerms:
         ratio, better = tokens.compute_ratio(self.ratio), tokens.advantages > 0
@@ -314,8 +323,8 @@ class CorrectionSettings(NamedSettings):
 
     name: Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] = Field(
         default="sequence_mask",
-        description="the weight is exp(computed - recorded log-prob) of the token, or of its row; truncate: bounded; mask: 0 "
-        "outside of the bounds",
+        description="the weight is exp(computed - recorded log-prob) of the token, or of its row; truncate: kept within the"
+        " bounds; mask: 0 outside of them",
     )
     clip_min: float | None = Field(default=None, ge=0, description="smallest weight; null: none")
     clip_max: float | None = Field(default=3.0, gt=0, description="largest weight; null: none")

@@ -62,8 +62,8 @@ def draw_misconceptions(env: EnvLike, settings: MisconceptionSettings) -> dict[s
         settings: How many categories, how strong, and the seed.
 
     Returns:
-        Category -> what is demonstrated in it: `own` procedure in a share `right` of the tasks, else the `other`; `misled` says
-        whether the category has a misconception.
+        Category -> what is demonstrated in it: its `own` procedure in a share `right` of the tasks, and the `other` one in the
+        rest; `misled` says whether the category has a misconception.
 
     Raises:
         OptionError: If the environment has no procedures that could be mistaken for each other.

@@ -43,7 +43,7 @@ def list_recipes() -> list[str]:
 
 
 def load_recipe(name: str) -> Recipe:
-    """Load a recipe of the package: everything that a single-site run needs, from an untrained model to a trained agent.
+    """Load a recipe of the package: all that is needed to train one agent, without a federation, from an untrained model on.
 
     Args:
         name: Its name, such as `tiny-guess`.

@@ -26,7 +26,7 @@ class KLSettings(Settings):
     coefficient: float = Field(default=0.0, ge=0, description="weight of the KL term; 0 switches it off")
     reference: Literal["round", "base"] = Field(
         default="round",
-        description="round: the policy that the site started its round from; base: the agent as first loaded",
+        description="round: the policy with which the client began the round; base: the agent as first loaded",
     )
 
     @model_validator(mode="before")
@@ -88,7 +88,7 @@ class ShardingSettings(Settings):
 
 
 class LearningSettings(Settings):
-    """One policy step of a site: episodes, rewards, loss and optimizer. The section `learning` of a configuration."""
+    """One policy step of a client: episodes, rewards, loss and optimizer. The section `learning` of a configuration."""
 
     tasks_per_step: int = Field(default=8, ge=1, description="tasks drawn with replacement for a step")
     group_size: int = Field(default=8, ge=1, description="episodes of each task (G)")
@@ -99,7 +99,7 @@ class LearningSettings(Settings):
     )
     learning_rate: float = Field(default=1e-6, ge=0, description="the optimizer's step size")
     weight_decay: float = Field(default=0.01, ge=0, description="decay of the weights (sgd: added to the gradient)")
-    betas: tuple[float, float] = Field(default=(0.9, 0.999), description="AdamW's two decay rates of its moments")
+    betas: tuple[float, float] = Field(default=(0.9, 0.999), description="decay rates of AdamW's two moments")
     schedule: ScheduleSettings = Field(default=ScheduleSettings(), description="learning rate over the run")
     clip: tuple[float, float] = Field(
         default=USUAL_CLIP, description="token, sequence, constant: the ratio is clipped to [1 - low, 1 + high]"
@@ -107,7 +107,7 @@ class LearningSettings(Settings):
     dual_clip: float | None = Field(
         default=None,
         gt=1,
-        description="token, sequence, constant: bound of the loss of negative advantages; null: none",
+        description="token, sequence, constant: where the advantage is negative, the loss is at most this many times its size",
     )
     kl: KLSettings = Field(default=KLSettings(), description="KL term: a coefficient, or {coefficient, reference}")
     entropy: float = Field(default=0.0, ge=0, description="weight of an entropy bonus")
@@ -120,7 +120,8 @@ class LearningSettings(Settings):
     )
     minibatch_fill: bool = Field(
         default=False,
-        description="minibatch_rows: rows keep their order, and rows drawn again fill the last step, as in the published code",
+        description="with minibatch_rows: rows keep their order, and rows drawn again fill the last step, as in the published"
+        " code",
     )
     behaviour: Literal["auto", "recorded", "recomputed"] = Field(
         default="auto",
@@ -129,7 +130,7 @@ class LearningSettings(Settings):
     )
     empty_minibatches: Literal["skip", "step"] = Field(
         default="skip",
-        description="a mini-batch without advantages takes no optimizer step, or step: one by the other terms, moments and decay",
+        description="mini-batches without advantages; skip: no optimizer step; step: one by the other terms, moments and decay",
     )
     micro_tokens: MicroTokens = Field(
         default="auto",
@@ -143,12 +144,12 @@ class LearningSettings(Settings):
         description="recompute activations in every backward pass; false: only if memory is short (the same bits)",
     )
     advantage: Annotated[AdvantageEstimator, Choice(ADVANTAGES, "grpo")] = Field(
-        default=GRPO(), description="rewards to advantages: an estimator's name, or {name: ..., its settings}"
+        default=GRPO(), description="how rewards become advantages: an estimator's name, or {name: ..., its settings}"
     )
     loss: Annotated[BaseLoss, Choice(LOSSES, "token")] = Field(
         default=ClippedLoss(),
-        description="policy loss: token, sequence, constant: PPO's clip, averaged over all tokens, over each row and then over "
-        "rows, or as the sum over `length` times rows; gspo, cispo, sapo, vespo, reinforce; or {name: ..., its settings}",
+        description="policy loss; token, sequence and constant: PPO's clip, averaged over all tokens, over each row and then"
+        " over rows, or as the sum over `length` times rows; gspo, cispo, sapo, vespo, reinforce; or {name: ..., its settings}",
     )
     correction: CorrectionSettings | None = Field(
         default=None,
@@ -156,7 +157,7 @@ class LearningSettings(Settings):
         description="importance weights between the engine that plays and the pass that learns: a name, or {name, clip_min, "
         "clip_max}; null: none",
     )
-    format_penalty: float = Field(default=0.1, ge=0, description="cost of a reply whose format is broken, at that turn")
+    format_penalty: float = Field(default=0.1, ge=0, description="what a reply with a broken format costs")
     format_penalty_on: Literal["episode", "turn"] = Field(
         default="episode",
         description="what the penalty lowers before advantages are formed: the return of the whole episode, or that of the "
@@ -165,12 +166,12 @@ class LearningSettings(Settings):
     objectives: tuple[ObjectiveSettings, ...] = Field(
         default=(ObjectiveSettings(name="reward"),),
         min_length=1,
-        description="what is rewarded: a weighted list of names",
+        description="what is rewarded: a list of names, each with a weight",
     )
     keep_optimizer: bool = Field(default=False, description="carry the optimizer's moments from round to round")
     sharding: ShardingSettings | None = Field(
         default=None,
-        description="{devices: 4, offload: false}: the processes of torchrun share an update; null: one makes it",
+        description="{devices: 4, offload: false}: the processes of torchrun share each update; null: one process makes it",
     )
 
     @model_validator(mode="after")
@@ -213,12 +214,12 @@ class LearningSettings(Settings):
 
     @property
     def keeps_state(self) -> bool:
-        """True if a site keeps something of its learner between rounds: the moments, or a value head of its own."""
+        """True if a client keeps something of its learner between rounds: the moments, or a value head of its own."""
         return self.keep_optimizer or self.keeps_head
 
     @property
     def keeps_head(self) -> bool:
-        """True if a site has a value head of its own."""
+        """True if a client has a value head of its own."""
         return isinstance(self.advantage, GAE) and self.advantage.head == "own"
 
     @property
@@ -289,7 +290,8 @@ class EvaluationSettings(Settings):
     confidence: float = Field(default=0.95, gt=0, lt=1, description="level of the intervals")
     sets: tuple[EvaluationSet, ...] = Field(
         default=(),
-        description="sets to be evaluated instead of `split`; the mean success of those that `select` names the best round",
+        description="sets that are evaluated instead of `split`; the best round has the highest mean success on those with"
+        " `select`",
     )
     at_clients: tuple[Literal["held_out", "own_world", "every_world"], ...] = Field(
         default=(),
@@ -300,7 +302,7 @@ class EvaluationSettings(Settings):
     newcomers: int = Field(
         default=0,
         ge=0,
-        description="with own_world: also so many variants of the same kind that no client has",
+        description="with own_world: also this many variants of the same kind that no client has",
     )
 
     @model_validator(mode="after")
@@ -340,7 +342,8 @@ class RankingSettings(Settings):
         default="last", description="the round whose policy plays; best: of those that `evaluation` evaluates"
     )
     own_worlds: bool = Field(
-        default=False, description="also in each client's variant of the environment, by what the client plays with"
+        default=False,
+        description="also in each client's variant of the environment, with the policy that the client uses",
     )
     seed: int | None = Field(default=None, ge=0, description="seed of the episodes; null: the run's")
 
@@ -371,9 +374,7 @@ class SupervisedSettings(Settings):
         default=True,
         description="batches of examples of similar length, for less padding; false if length matters for what is learned",
     )
-    micro_tokens: MicroTokens = Field(
-        default="auto", description="tokens per forward pass, or auto: by the model's sizes"
-    )
+    micro_tokens: MicroTokens = Field(default="auto", description="tokens per forward pass; auto: by the model's sizes")
 
 
 PRETRAINED: dict[str, Any] = {
@@ -409,7 +410,7 @@ class MisconceptionSettings(Settings):
         default=0.35, ge=0, le=1, description="share of right demonstrations in categories with a misconception"
     )
     otherwise: float = Field(default=0.65, ge=0, le=1, description="share of right demonstrations in the others")
-    seed: int = Field(default=0, ge=0, description="which categories, which other procedures, which tasks")
+    seed: int = Field(default=0, ge=0, description="seed of the draw of categories, other procedures and tasks")
 
 
 class WarmStartSettings(SupervisedSettings):
@@ -417,7 +418,7 @@ class WarmStartSettings(SupervisedSettings):
 
     size: str = Field(default="0.1m", description="named size of a tiny model made from scratch")
     context_length: int = Field(default=1024, ge=16, description="maximum context of a tiny model made from scratch")
-    episodes: int = Field(default=2000, ge=1, description="number of demonstrations, over the pool's tasks in turn")
+    episodes: int = Field(default=2000, ge=1, description="number of demonstrations, of the pool's tasks in turn")
     noise: float = Field(default=0.1, ge=0, lt=1, description="share of the expert's actions replaced by random ones")
     imitate_noise: bool = Field(
         default=False, description="learn the random actions too: a capable agent that makes errors"

@@ -21,7 +21,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class SiteState:
-    """The state of a site from one call to the next: arrays and a number, which can be stored and loaded anywhere.
+    """The state of a learner from one call to the next: arrays and a number, which can be stored and loaded anywhere.
 
     Attributes:
         weights: The trainable parameters.

@@ -433,7 +433,7 @@ def federate(
         split: The split whose tasks are divided; those of evaluation never are.
         env: Options of the environment.
         variant: How the clients' environments differ: a kind, or `{"kind": ..., parameter: value}`.
-        roles: How many tasks to set aside, by role.
+        roles: Number of tasks to set aside, by role: `public`, `auxiliary`, `server` or `warmup`.
         server_overlap: Share of the server's tasks that clients hold as well.
         labels: Which tasks count as solved: a label file, a mapping, or "pool" for the easier half by the tasks' own
             difficulty. Labels of the default pools come with the package.

@@ -85,7 +85,7 @@ def test_what_needs_more_than_one_reply_or_a_task_is_refused() -> None:
     for name, options in (("guess", {}), ("math", {"tools": ["calc"]})):
         with pytest.raises(OptionError, match="one reply"):
             make_reward(name, **options)
-    with pytest.raises(OptionError, match="given by its id"):
+    with pytest.raises(OptionError, match="can be given only with the id"):
         make_reward(open_env("fedagentgym/Skills-v0"), split="val")
     reward = make_reward("skills")
     with pytest.raises(DataError, match="column 'task'"):

@@ -144,7 +144,7 @@ def test_worlds_and_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str
     ("arguments", "message"),
     [
         (["split", "make", "preferense", "--env", "Guess", "--clients", "2"], "did you mean 'preference'"),
-        (["split", "make", "preference", "--clients", "2"], "name a partition and an environment"),
+        (["split", "make", "preference", "--clients", "2"], "name a sampler and an environment"),
         (["split", "make", "--preset", "nothing"], "unknown partition preset"),
         ([*MAKE[:7]], "needs omega"),
         ([*MAKE[:-1], "-1"], "omega"),

@@ -34,7 +34,9 @@ def test_splits_from_which_a_run_learns_are_refused(where: str, split: str) -> N
     changes = (
         {"evaluation": {"sets": [{"name": "other", "split": split}]}} if where == "set" else {where: {"split": split}}
     )
-    with pytest.raises(OptionError, match=f"is evaluated on the splits val, test; of '{split}' a run may learn"):
+    with pytest.raises(
+        OptionError, match=f"a run may learn from the split '{split}': evaluate [^ ]+ on one of val, test"
+    ):
         open_run(changes)
 
 
@@ -243,7 +245,7 @@ def test_a_suite_of_agents_is_played_on_splits_for_evaluation(
     scenarios = {"one": {"env": "fedagentgym/Guess-v0"}}
     played = {"track": "agents", "scenarios": scenarios, "baselines": {"own": {"agent": "random"}}}
     assert run_suite(tmp_path, {**played, "ranking": {"split": "train", "tasks": 4}}) == 2
-    assert "of 'train' a run may learn" in capsys.readouterr().err and not (tmp_path / "runs").exists()
+    assert "a run may learn from the split 'train'" in capsys.readouterr().err and not (tmp_path / "runs").exists()
     assert run_suite(tmp_path, {**played, "ranking": {"split": "test", "tasks": 4}}) == 0
 
 

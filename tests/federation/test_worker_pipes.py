@@ -135,7 +135,7 @@ def test_garbage_from_real_workers_costs_their_clients_only(
         ("flower", {"wait": -1}, "federation.options.wait: "),
         ("flower", {"nodes": {"a": [1]}}, "federation.options.nodes"),
         ("in-process", {"workers": 2}, "federation.options.workers is no option of a backend: see federation.workers"),
-        ("in-process", {"recipe": 2}, "federation.options.recipe is no option of a backend"),
+        ("in-process", {"recipe": 2}, "federation.options.recipe is no option of a backend: leave it out"),
     ],
 )
 def test_options_that_a_backend_does_not_know_are_one_sentence(

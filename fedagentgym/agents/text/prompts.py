@@ -88,7 +88,7 @@ class Template:
         return "\n\n".join([self.render_opening(env, view.observation), *self._request_action(env, view)])
 
     def render_opening(self, env: TextEnv, start: str) -> str:
-        """The first message without the list of actions, in the words of `request` or in our own.
+        """The first message without the list of actions, in the words of `request` if it is set.
 
         Args:
             env: The environment.

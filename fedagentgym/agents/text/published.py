@@ -77,7 +77,7 @@ def read_prompts(path: str | Path) -> dict[str, str]:
     for name, text in prompts.items():
         counterpart = name.removesuffix("_NO_HIS") if name.endswith(WITHOUT_PAST) else f"{name}_NO_HIS"
         if counterpart not in prompts:
-            raise DataError(f"{where}: {name} without {counterpart}")
+            raise DataError(f"{where}: {name} is there, and {counterpart}, which belongs to it, is not")
         try:
             parts = list(Formatter().parse(text))
         except ValueError as error:

@@ -105,12 +105,12 @@ class HouseOptions(EnvOptions):
 
     engine: Literal["native", "textworld"] = play(
         "native",
-        description="what plays: native, plain Python over small values, or textworld, the real one"
+        description="engine: native, plain Python over small values; textworld, the original one"
         " in a process of its own (extra `[alfworld]`)",
     )
     games: str | Path | None = local(
         None,
-        description="folder, of which every `game.tw-pddl` is played; `installed`: the imported data set; null: generated houses",
+        description="folder of which every `game.tw-pddl` is played; `installed`: the imported data set; null: generated houses",
     )
     size: Literal["tiny", "small", "full"] = task("full", description="size of generated houses")
     seed: int = task(0, ge=0, description="seed of generated houses")
@@ -118,7 +118,7 @@ class HouseOptions(EnvOptions):
         "move", description="wording of generated games: `move X to Y`, or `put X in/on Y`"
     )
     plan: bool = play(
-        False, description="with the real engine: `info['expert_plan']`, its planner's way from here to the goal"
+        False, description="with textworld: `info['expert_plan']` has its planner's actions from here to the goal"
     )
 
     @model_validator(mode="after")
@@ -249,7 +249,7 @@ class ALFWorldEnv(MisleadableEnv[HouseOptions]):
     def _replay(self, game: Game, commands: tuple[str, ...], valid: bool) -> tuple[ReplayState, View]:
         """Return what the real engine shows after these commands."""
         if self._real is None:
-            raise OptionError("this snapshot is of an environment with engine='textworld'")
+            raise OptionError("this snapshot is of an environment with engine='textworld': restore it in one")
         answer = self._real.play(load_game_content(game), commands, self.options.plan)
         extra = _EXTRA[game.wording]
         if answer.plan is not None:

@@ -70,7 +70,9 @@ class RealEngine:
                 self.close()
         if "game" not in request:
             return {"missing": True}
-        raise DataError("the process of the real ALFWorld engine died twice over this game")
+        raise DataError(
+            "the process of the real ALFWorld engine died twice over this game: play it with engine='native'"
+        )
 
     def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
         if self._process is None or self._process.poll() is not None:

@@ -56,7 +56,7 @@ class CodeOptions(ReplyOptions):
     )
     time_limit: float = play(5.0, ge=0.05, le=300, description="seconds for each run of a program")
     sandbox: Mapping[str, Sequence[str]] | None = owner(
-        None, description="runs programs although these protections are down: `{accept: [other user]}`"
+        None, description="protections without which programs are run all the same, such as `{accept: [other user]}`"
     )
 
 

@@ -138,8 +138,8 @@ class MathOptions(ReplyOptions):
 
     verifier: Literal["exact", "math-verify", "math-verify-reply"] | None = play(
         None,
-        description="what grades: exact arithmetic with math-verify behind it, or math-verify alone, on the answer or on the"
-        " whole reply; null: exact for generated tasks, math-verify for all others",
+        description="what grades: exact, exact arithmetic with math-verify behind it; math-verify, that library on the answer;"
+        " math-verify-reply, on the whole reply; null: exact for generated tasks, math-verify for all others",
     )
     compare: Sequence[Literal["exact", "math-verify", "math-verify-reply"]] = play(
         (), description="further verifiers, whose verdicts are reported and earn nothing"

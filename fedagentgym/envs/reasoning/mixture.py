@@ -152,7 +152,7 @@ class MixtureOptions(EnvOptions):
     )
     kinds: Any = task(
         None,
-        description="short for generated tasks, one member a kind: some of math, qa and code; null, without"
+        description="in place of members: generated tasks of some of math, qa and code, one member for each; null, without"
         " members: math and code",
     )
     categories: Literal["members", "own"] = task(

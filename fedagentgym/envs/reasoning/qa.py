@@ -76,7 +76,8 @@ class QAOptions(ReplyOptions):
     score: Literal["exact", "f1"] = play("exact", description="what is paid: an exact match, or the overlap of words")
     corpus: Literal["own", "all"] = play(
         "own",
-        description="what search looks through: the task's own facts, or the whole generated base or all paragraphs of the data",
+        description="what search looks through: own, the task's facts; all, the whole generated base, or all paragraphs of"
+        " the data",
     )
     library: str | None = local(
         None, description="folder of text files that search looks through instead, a paragraph for each page"

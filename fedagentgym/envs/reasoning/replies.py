@@ -45,7 +45,7 @@ class Wording(Variant):
     kind = "wording"
     client_variant = Phrasing
 
-    choices: int = Field(default=8, ge=1, description="how many phrasings are in use")
+    choices: int = Field(default=8, ge=1, description="number of phrasings in use")
 
     def draw(self, seed: int, client: int) -> Phrasing:
         return Phrasing(phrasing=stream(seed, "world", self.kind, client).integers(self.choices))
@@ -71,14 +71,14 @@ class ReplyOptions(EnvOptions):
     """Generated tasks or those of a data set, and how they are answered."""
 
     size: Literal["default", "tiny"] = task(
-        "default", description="which generated tasks: those of five levels, or short ones for very small models"
+        "default", description="generated tasks: default, of five levels; tiny, short ones for very small models"
     )
     seed: int = task(0, description="seed of generated tasks, and of what is drawn from data")
     data: Any = local(
         None, description="folder, file or rows of tasks; `installed`: where `fedagentgym data` puts them"
     )
     columns: Mapping[str, str | None] | None = task(
-        None, description="what the columns of your own data are called, by what they hold, where that is no usual name"
+        None, description="names of the columns of your own data that have unusual ones, such as `{question: frage}`"
     )
     source: str | None = task(
         None,
@@ -94,14 +94,14 @@ class ReplyOptions(EnvOptions):
     )
     holdout: int | Mapping[str, int] = task(
         0,
-        description="training tasks of loaded data that become val, and as many that become test, where it has none;"
-        " `{test: 1250}` names one",
+        description="number of training tasks of loaded data that become val, and as many test, where the data have none;"
+        " `{test: 1250}` is for test alone",
     )
     train_tasks: int | None = task(
         None,
         ge=1,
-        description="number of training tasks, which are drawn with the seed from loaded data; null: all, and of"
-        " generated tasks a usual number",
+        description="number of training tasks, which are drawn with the seed from loaded data; null: all of them, and of"
+        " generated tasks the usual number",
     )
     tools: Sequence[str] = play(
         (),

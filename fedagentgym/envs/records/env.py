@@ -134,9 +134,7 @@ class RecordsOptions(EnvOptions):
         "domain", description="the categories of the tasks: the domain or database, or the kind of query"
     )
     seed: int = task(0, description="seed of the rows, and of the order of the questions")
-    train_tasks: int | None = task(
-        None, ge=1, description="number of training tasks; null: as many as there are usually"
-    )
+    train_tasks: int | None = task(None, ge=1, description="number of training tasks; null: the usual number")
     data: str | None = local(
         None,
         description="folder of your own: Spider's or BIRD's layout, or SQLite files with a questions.jsonl; null: generated"
@@ -146,7 +144,7 @@ class RecordsOptions(EnvOptions):
         MAX_STEPS // 1_000_000,
         ge=1,
         le=10_000,
-        description="million steps of SQLite's virtual machine that a query may take, and thirtieths of a second",
+        description="limit of a query: this many million steps of SQLite's virtual machine, and thirtieths of a second",
     )
     rows_shown: int = play(10, ge=1, le=100, description="rows of a result that are shown")
 

@@ -240,19 +240,17 @@ class SkillsOptions(EnvOptions):
     )
     naming: Literal["once", "repeated"] = play(
         "once",
-        description="how often a question names its category: once, or four times, which methods that look for similar"
-        " questions see",
+        description="how often a question names its category: once; or four times, for methods that look for similar questions",
     )
     replies: Literal["tagged", "equation", "bare"] = play(
         "tagged", description="form of a reply: a thought and the number in tags, `62 + 11 = 73`, or `73`"
     )
     manners: Literal["one", "several"] = play(
-        "one", description="how the expert answers: always alike, or in several manners"
+        "one",
+        description="how the expert answers: one, always alike; several, with or without a thought, tags and things",
     )
-    seed: int = task(0, description="which category has which procedure, and the order of the tasks")
-    train_tasks: int | None = task(
-        None, ge=1, description="number of training tasks; null: as many as there are usually"
-    )
+    seed: int = task(0, description="seed of the procedures of the categories, and of the order of the tasks")
+    train_tasks: int | None = task(None, ge=1, description="number of training tasks; null: the usual number")
 
     @model_validator(mode="after")
     def _check_manners(self) -> Self:

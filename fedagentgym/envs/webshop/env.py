@@ -87,16 +87,16 @@ class WebShopOptions(EnvOptions):
     )
     size: Literal["default", "tiny", "small"] = task(
         "default",
-        description="size of a generated shop: 1,000 products, or 60, in small with more goals for the warm start",
+        description="size of a generated shop: default, 1,000 products; tiny, 60; small, 60 with more goals for the warm start",
     )
     products: int | None = task(
         None,
-        description="number of products of a generated shop, or of records of a folder that are read, from the first on; null: by"
-        " the size, or all",
+        description="number of products of a generated shop, or of records that are read from a folder, from the first on;"
+        " null: as `size` says, or all",
     )
     goals: Literal["synthetic", "human"] = task(
         "synthetic",
-        description="goals put together from attributes and options, or written by people, which needs data",
+        description="goals: synthetic, put together from attributes and options; human, written by people, which needs data",
     )
     goal_order: Literal["webshop", "fedagent"] = task(
         "webshop", description="order of the goals, which decides the splits: the original's, or FedAgent's"

@@ -67,8 +67,9 @@ BACKENDS = Registry(
         "flower": "fedagentgym.federation.backends.flower_deployment:open_backend",
     },
 )
-COMMON_KEYWORDS = ("recipe", "folder", "workers", "application", "device_per_worker", "together")
-"""Arguments that every backend receives; they are not options."""
+GIVEN_BY_RUN = ("recipe", "folder", "application")
+COMMON_KEYWORDS = (*GIVEN_BY_RUN, "workers", "device_per_worker", "together")
+"""Arguments that every backend receives, from the run or from keys of `federation`; they are not options."""
 
 
 class BackendOptions(Settings):
@@ -81,7 +82,8 @@ def load_options(name: str, options: Mapping[str, object]) -> dict[str, Any]:
     """`federation.options` as the keywords of a registered backend: an unknown one or a wrong value is one sentence."""
     given = next((key for key in options if key in COMMON_KEYWORDS), None)
     if given is not None:
-        raise OptionError(f"federation.options.{given} is no option of a backend: see federation.{given}")
+        hint = "leave it out" if given in GIVEN_BY_RUN else f"see federation.{given}"
+        raise OptionError(f"federation.options.{given} is no option of a backend: {hint}")
     declared = describe_options(name)
     if declared is None:
         return dict(options)

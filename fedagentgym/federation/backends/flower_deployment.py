@@ -200,8 +200,11 @@ def open_backend(
     workers: int = 0,
     application: Application[Any] | None = None,
     device_per_worker: Sequence[str] = (),
-    wait: Annotated[float, Field(gt=0.0)] = WAIT_SECONDS,
-    nodes: Mapping[int, tuple[int, ...]] | None = None,
+    wait: Annotated[float, Field(gt=0.0, description="seconds to wait for a node of every client")] = WAIT_SECONDS,
+    nodes: Annotated[
+        Mapping[int, tuple[int, ...]] | None,
+        Field(description="the clients of each node, by node number; null: every registered node says which it has"),
+    ] = None,
 ) -> Backend:
     """The backend of a ServerApp. `wait` is how long it waits for all clients.
 

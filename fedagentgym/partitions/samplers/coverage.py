@@ -32,16 +32,22 @@ class Coverage(Sampler):
 
     xi: float = Field(gt=0, description="concentration of the sizes: 256 nearly equal, 1 strongly spread")
     mean_tasks: float | None = Field(
-        default=None, gt=0, description="mean tasks per client; None: overlap * pool / clients"
+        default=None, gt=0, description="mean tasks per client; by default overlap * pool / clients"
     )
-    min_tasks: int | None = Field(default=None, ge=0, description="fewest tasks of a client; None: a fifth of the mean")
+    min_tasks: int | None = Field(
+        default=None, ge=0, description="fewest tasks of a client; by default a fifth of the mean"
+    )
     max_tasks: int | None = Field(
-        None, ge=1, description="most tasks of a client; None: three times the mean or the pool"
+        None, ge=1, description="most tasks of a client; by default three times the mean, or the pool if that is less"
     )
     overlap: float | None = Field(
-        default=None, gt=0, description="mean copies per task; None: clients * mean_tasks / pool"
+        default=None,
+        gt=0,
+        description="mean number of clients that hold a task; by default clients * mean_tasks / pool",
     )
-    compat: Compat | None = Field(default=None, description="'fedagent': the authors' published sampling, seed and all")
+    compat: Compat | None = Field(
+        default=None, description="fedagent: the sampling of the authors' code, with its seed"
+    )
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         bounds = self.compute_bounds(len(table), clients)

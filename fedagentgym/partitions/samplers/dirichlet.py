@@ -27,8 +27,14 @@ class Dirichlet(LabelSampler):
 
     beta: float = Field(gt=0, description="concentration (also alpha): 0.1 strongly skewed, 100 nearly alike")
     equal_size: bool = Field(default=False, description="all clients hold equally many tasks")
-    tasks_per_client: int | None = Field(default=None, ge=1, description="with equal_size; None: pool / clients")
-    min_tasks: int = Field(default=1, ge=0, description="without equal_size: smaller clients take tasks of the largest")
+    tasks_per_client: int | None = Field(
+        default=None, ge=1, description="with equal_size: tasks of every client; by default pool / clients"
+    )
+    min_tasks: int = Field(
+        default=1,
+        ge=0,
+        description="without equal_size: fewest tasks of a client; smaller ones take tasks from the largest",
+    )
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         labels, names = table.find_labels(self.label)

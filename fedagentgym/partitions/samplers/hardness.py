@@ -26,16 +26,18 @@ class Hardness(Sampler):
     tasks_per_client: int = Field(ge=1, description="tasks of every client")
     min_solved: int = Field(default=0, ge=0, description="fewest solved tasks of a client")
     mean_solved: float | None = Field(
-        None, ge=0, description="mean solved tasks per client; None: half of tasks_per_client"
+        None, ge=0, description="mean solved tasks per client; by default half of tasks_per_client"
     )
     max_solved: int | None = Field(
-        default=None, ge=0, description="most solved tasks of a client; None: tasks_per_client"
+        default=None, ge=0, description="most solved tasks of a client; by default tasks_per_client"
     )
     overlap: float | None = Field(
-        default=None, gt=0, description="mean copies per solved task; None: what mean_solved needs"
+        default=None,
+        gt=0,
+        description="mean number of clients that hold a solved task; by default what mean_solved needs",
     )
     compat: Compat | None = Field(
-        default=None, description="'fedagent': the authors' published sampling, seed and defects"
+        default=None, description="fedagent: the sampling of the authors' code, with its seed and defects"
     )
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:

@@ -35,9 +35,9 @@ class Natural(Sampler):
     group_size: int = Field(default=1, ge=1, description="values that form one client")
     remainder: Literal["smaller", "bigger", "drop", "refuse"] = Field(
         default="smaller",
-        description="values that fill no group: one smaller group, spread over the others, left out, or an error",
+        description="values that fill no group form a smaller one, are spread over the others, are left out, or are an error",
     )
-    shuffle: bool = Field(default=False, description="values form groups at random, not in their order")
+    shuffle: bool = Field(default=False, description="form groups of values at random instead of in their order")
     min_tasks: int = Field(default=1, ge=1, description="values with fewer tasks are left out")
 
     def count_clients(self, table: TaskTable) -> int:
@@ -102,10 +102,10 @@ class BySource(Sampler):
 
     sources: dict[str, int] | None = Field(
         default=None,
-        description="clients of each category, or of several (a+b: 2); None: equally many for all",
+        description="number of clients for each category, or for several together (a+b: 2); by default the same for all",
     )
     tasks_per_client: int | None = Field(
-        None, ge=1, description="tasks of every client; None: an equal part of its category"
+        None, ge=1, description="tasks of every client; by default an equal part of its category"
     )
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:

@@ -44,9 +44,11 @@ class Preference(Sampler):
         ge=0, description="standard deviation of the noise on the log-probabilities: 0.1 mild, 0.9 strong"
     )
     tasks_per_client: int = Field(ge=1, description="tasks of every client")
-    anchor: Literal["log", "logit"] = Field(default="log", description="what the noise is added to")
+    anchor: Literal["log", "logit"] = Field(
+        default="log", description="the noise is added to log-probabilities (log) or log-odds (logit)"
+    )
     compat: Compat | None = Field(
-        default=None, description="'fedagent': the authors' published sampling, seeds and all"
+        default=None, description="fedagent: the sampling of the authors' code, with its seeds"
     )
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
@@ -94,7 +96,9 @@ class PreferenceDirichlet(Sampler):
     axes: ClassVar[frozenset[Axis]] = frozenset({"mixture"})
 
     omega: float = Field(
-        gt=0, lt=1, description="share of the greatest variance: near 0 alike, near 1 one category each"
+        gt=0,
+        lt=1,
+        description="skew, as a share of the largest possible variance; near 0: clients are alike; near 1: one category each",
     )
     tasks_per_client: int = Field(ge=1, description="tasks of every client")
 
@@ -123,11 +127,15 @@ class PreferenceCoverage(Sampler):
     )
     xi: float = Field(gt=0, description="concentration of the sizes: 256 nearly equal, 1 strongly spread")
     mean_tasks: float = Field(gt=0, description="mean tasks per client")
-    min_tasks: int | None = Field(default=None, ge=0, description="fewest tasks of a client; None: a fifth of the mean")
-    max_tasks: int | None = Field(
-        None, ge=1, description="most tasks of a client; None: three times the mean or the pool"
+    min_tasks: int | None = Field(
+        default=None, ge=0, description="fewest tasks of a client; by default a fifth of the mean"
     )
-    anchor: Literal["log", "logit"] = Field(default="log", description="what the noise is added to")
+    max_tasks: int | None = Field(
+        None, ge=1, description="most tasks of a client; by default three times the mean, or the pool if that is less"
+    )
+    anchor: Literal["log", "logit"] = Field(
+        default="log", description="the noise is added to log-probabilities (log) or log-odds (logit)"
+    )
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         sizing = Coverage(xi=self.xi, mean_tasks=self.mean_tasks, min_tasks=self.min_tasks, max_tasks=self.max_tasks)

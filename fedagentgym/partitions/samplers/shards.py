@@ -25,10 +25,13 @@ class Shards(LabelSampler):
     order is random.
     """
 
-    shards_per_client: int | None = Field(None, ge=1, description="blocks of every client; None: as many as there are")
-    shard_size: int | None = Field(None, ge=1, description="tasks of a block; None: as large as the pool admits")
+    shards_per_client: int | None = Field(
+        None, ge=1, description="blocks of every client; by default all blocks are handed out"
+    )
+    shard_size: int | None = Field(None, ge=1, description="tasks of a block; by default as many as the pool admits")
     keep_incomplete: bool = Field(
-        default=False, description="the last block counts although it is smaller; not with both numbers given"
+        default=False,
+        description="hand out the last block too, although it is smaller; without effect if both numbers are given",
     )
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:

@@ -32,11 +32,15 @@ class Uniform(Sampler):
     axes: ClassVar[frozenset[Axis]] = frozenset()
 
     tasks_per_client: int | None = Field(
-        None, ge=1, description="tasks of every client; None: an equal share of the pool"
+        None, ge=1, description="tasks of every client; by default an equal share of the pool"
     )
     disjoint: bool = Field(default=False, description="no two clients share a task")
-    overlap: float | None = Field(default=None, ge=1, description="copies of every used task; None: by chance")
-    compat: Compat | None = Field(default=None, description="'fedagent': contiguous windows, as in the authors' code")
+    overlap: float | None = Field(
+        default=None,
+        ge=1,
+        description="clients that hold each used task; by default left to chance with tasks_per_client, and 1 without",
+    )
+    compat: Compat | None = Field(default=None, description="fedagent: contiguous windows, as in the authors' code")
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         tasks = self.tasks_per_client
