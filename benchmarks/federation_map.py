@@ -146,10 +146,10 @@ def run(quick: bool = False) -> list[Measurement]:
     surface = fit_surface(points)
     measured = measure_map(points, surface)
     if not quick:
-        told = "; ".join(f"{one.name}: {format_fixed(one.value, 1)} {one.unit}" for one in measured)
+        summary = "; ".join(f"{one.name}: {format_fixed(one.value, 1)} {one.unit}" for one in measured)
         picture = f"![When federation helps, by distance and length of updates]({PICTURE})"
         write_place(
-            PAGE, PLACE, f"{tabulate(points, surface).to_markdown()}\n\n{told[0].upper()}{told[1:]}.\n\n{picture}"
+            PAGE, PLACE, f"{tabulate(points, surface).to_markdown()}\n\n{summary[0].upper()}{summary[1:]}.\n\n{picture}"
         )
         save_figure(draw_map(points, surface), PAGE.with_name(PICTURE))
     return [*figures, *measured]
