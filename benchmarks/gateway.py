@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
-from itertools import chain
+from itertools import chain, combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -335,7 +335,7 @@ def make_programs_table(folder: Path, quick: bool) -> ExperimentTable:
         folder.name,
         dict.fromkeys((TOGETHER, *alone), str(source)),
         columns,
-        [(TOGETHER, row) for row in alone],
+        [*((TOGETHER, row) for row in alone), *combinations(alone, 2)],
         PLANNED,
         processes=1,
         row_changes=alone,
