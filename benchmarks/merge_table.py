@@ -149,7 +149,7 @@ def run(quick: bool = False) -> list[Measurement]:
                 bar.advance(world=str(world))
     findings = {place: tabulate(rows) for place, rows in found.items()}
     if not quick:
-        tables = [f"{place.capitalize()}:\n\n{one.to_markdown()}\n" for place, one in findings.items()]
+        tables = [f"{place[0].upper()}{place[1:]}:\n\n{one.to_markdown()}\n" for place, one in findings.items()]
         write_place(PAGE, PLACE, "\n".join(tables))
     return [
         Measurement(f"{place}, {one.name}", one.value, one.unit)
