@@ -132,11 +132,20 @@ class Option(click.Option):
         return found
 
 
+class PathType(click.Path):
+    """A path; an empty text, which a shell makes of an unset variable, would be the folder of the shell."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("a path is expected, and this is an empty text", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 command = partial(click.command, cls=Command)
 option = partial(click.option, cls=Option)
 repeated = partial(option, multiple=True)
 assignments = partial(repeated, metavar=ASSIGNMENT)
-PATH = click.Path(path_type=Path)
+PATH = PathType(path_type=Path)
 POSITIVE = click.IntRange(min=1)
 NOT_NEGATIVE = click.IntRange(min=0)
 

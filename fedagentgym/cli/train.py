@@ -172,6 +172,7 @@ def demo(output: Path | None, seed: int, changes: tuple[str, ...], as_json: bool
     metavar="KEY=V,V,...",
     help="Make a run for each of these values, such as learning.learning_rate=1e-3,3e-3; if repeated, for each combination.",
 )
+@option("--out", "output", type=PATH, metavar="FOLDER", help="Folder of the run, or of the runs, by default output.folder.")
 @option("--force", is_flag=True, help="Begin even if the first batch has nothing to learn from.")
 @RECORD
 @_print_on_rank_zero()
@@ -181,6 +182,7 @@ def train(
     plugins: tuple[str, ...],
     seeds: list[int] | None,
     sweeps: tuple[str, ...],
+    output: Path | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -192,6 +194,10 @@ def train(
 
     if sweeps and seeds is not None:
         raise OptionError("--sweep and --seeds are not for one command: --sweep seed=0,1 sweeps over seeds too")
+    if output is not None:
+        if any(change.startswith("output.folder=") for change in changes):
+            raise OptionError("--out and --set output.folder are the same setting: which one counts?")
+        changes = (*changes, f"output.folder={json.dumps(str(output))}")
     if sweeps:
         values = _parse_sweeps(sweeps)
         with _watch(as_json) as watch:

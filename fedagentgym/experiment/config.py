@@ -64,7 +64,7 @@ ROUNDS = "federation.rounds"
 class OutputSettings(Settings):
     """The files that a run writes."""
 
-    folder: str = Field(default="runs/run", description="the run's folder")
+    folder: str = Field(default="runs/run", min_length=1, description="the run's folder")
     keep_rounds: int = Field(default=3, ge=1, description="newest commits that are kept, besides the best one")
     sampled_episodes: int = Field(default=2, ge=0, description="training episodes that each client returns per round")
     trackers: tuple[dict[str, Any], ...] = Field(

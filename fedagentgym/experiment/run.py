@@ -211,7 +211,7 @@ def check_same(config: RunConfig) -> None:
     """Refuse a configuration whose folder holds the run of another one."""
     folder = Path(config.output.folder)
     if config.digest not in read_stored_config(folder).list_digests():
-        raise OptionError(f"{folder} holds a run with another configuration: choose another output.folder")
+        raise OptionError(f"{folder} holds a run with another configuration: choose another folder (--out)")
 
 
 def _train_once(
@@ -222,7 +222,7 @@ def _train_once(
         if devices.here().share((folder / CONFIG).exists):
             raise OptionError(
                 f"there is a run in {folder} already: resume it (fedagentgym resume"
-                f" {quote_word(folder)}), or begin another one elsewhere (--set output.folder=FOLDER)"
+                f" {quote_word(folder)}), or begin another one elsewhere (--out FOLDER)"
             )
         with devices.here().own_folder(folder, filled=False) as place:
             opened = Run.open(chosen, place)
@@ -244,7 +244,7 @@ def resume_own(
     """Resume the run of a configuration that the user has given again; its folder is trusted as far as it says the same."""
     stored, rounds = read_stored_config(Path(config.output.folder)), config.federation.rounds
     if digest_plain(config.plain(), stored.rounds) != stored.digest:
-        raise OptionError(f"{stored.place} holds a run with another configuration: choose another output.folder")
+        raise OptionError(f"{stored.place} holds a run with another configuration: choose another folder (--out)")
     given = [f"output.trackers={json.dumps(config.output.trackers)}"]
     given += [] if rounds == stored.rounds else [f"{ROUNDS}={rounds}"]
     trust = Trust(config.plugins, folder=True)

@@ -342,4 +342,4 @@ def _describe_source(path: Path) -> tuple[str, str, str]:
         about = f"{len(runs)} runs; the first, {first.path.name}: {about}"
         what = f"the first of its {len(runs)} runs again"
     config = quote_word(f"{first.path}/config.yaml")
-    return about, what, f"fedagentgym train {config} --set output.folder=again"
+    return about, what, f"fedagentgym train {config} --out again"

@@ -92,9 +92,33 @@ def test_what_a_mode_does_not_use_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_empty_text_is_no_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a shell makes of `--out "$UNSET"` would be the folder of the shell, which a run then fills."""
+    monkeypatch.chdir(tmp_path)
+    tried = 0
+    for words, command in COMMANDS.items():
+        paths = [one for one in command.params if isinstance(one.type, click.Path)]
+        required = [one for one in command.params if one.required]
+        for path in paths:
+            line = [*words]
+            partners = [one for one in command.params if one.name in command.needs.get(str(path.name), ())[:1]]
+            for one in dict.fromkeys((*required, path, *partners)):
+                given = write(command, str(one.name))
+                line += [*given[:-1], ""] if one is path else given
+            assert main(line) == 2, line
+            assert "a path is expected, and this is an empty text" in capsys.readouterr().err, line
+            tried += 1
+    assert tried > 40
+    assert main(["train", "demo", "--set", 'output.folder=""']) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [
+        ("train demo --out here --set output.folder=there", "--out and --set output.folder are the same setting"),
         ("eval --env Guess --agent random --agent-set model=x", "agent 'random' does not use model"),
         ("eval --env Guess --agent expert --agent-set decoding.temperature=1", "agent 'expert' does not use decoding"),
         ("eval --env Guess --agent human --agent-set template=compact", "agent 'human' does not use template"),

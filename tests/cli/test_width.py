@@ -40,7 +40,7 @@ SETTINGS = "--set steps=2 --set episodes=20"
 LINES: dict[str, tuple[str, ...]] = {
     "train": (
         "run.yaml",
-        "run.yaml --set seed=1 --set output.folder=again",
+        "run.yaml --set seed=1 --out again",
     ),
     "demo": ("!--set nothing",),
     "presets": ("", "run.yaml"),

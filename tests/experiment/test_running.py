@@ -197,7 +197,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     file = tmp_path / "run.yaml"
     file.write_text(yaml.safe_dump(CONFIG))
     folder = tmp_path / "run"
-    assert main(["-q", "train", str(file), "--set", f"output.folder={folder}", "--set", "federation.rounds=1"]) == 0
+    assert main(["-q", "train", str(file), "--out", str(folder), "--set", "federation.rounds=1"]) == 0
     shown = capsys.readouterr().out
     assert "held-out" in shown
     assert "success on held-out tasks" in shown

@@ -189,7 +189,7 @@ def try_own_agent() -> None:
     again = re.search(r"play it again: fedagentgym (eval --run \S+)", said)
     assert again is not None and "found the same" in read_output(*again.group(1).split())
     said = read_output(
-        *("train", "own.yaml", "--set", "warm_start={episodes: 40, steps: 4}", "--set", "output.folder=made", "--force")
+        *("train", "own.yaml", "--set", "warm_start={episodes: 40, steps: 4}", "--out", "made", "--force")
     )
     said = " ".join(said.split())
     assert "making a tiny agent for fedagentgym/Guess-v0 (40 demonstrations, 4 steps" in said, said

@@ -145,7 +145,7 @@ def _list_commands(run: RunFiles) -> list[tuple[str, str]]:
         return []
     place = quote_word(run.place)
     config = quote_word(f"{run.place}/config.yaml")
-    commands = [("the same run again", f"fedagentgym train {config} --set output.folder=again")]
+    commands = [("the same run again", f"fedagentgym train {config} --out again")]
     if run.result:
         env, evaluation = run.result["config"]["env"], run.result["config"]["evaluation"]
         words = ["fedagentgym", "eval", "--env", env["id"]]
