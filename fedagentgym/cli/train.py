@@ -172,7 +172,9 @@ def demo(output: Path | None, seed: int, changes: tuple[str, ...], as_json: bool
     metavar="KEY=V,V,...",
     help="Make a run for each of these values, such as learning.learning_rate=1e-3,3e-3; if repeated, for each combination.",
 )
-@option("--out", "output", type=PATH, metavar="FOLDER", help="Folder of the run, or of the runs, by default output.folder.")
+@option(
+    "--out", "output", type=PATH, metavar="FOLDER", help="Folder of the run, or of the runs, by default output.folder."
+)
 @option("--force", is_flag=True, help="Begin even if the first batch has nothing to learn from.")
 @RECORD
 @_print_on_rank_zero()

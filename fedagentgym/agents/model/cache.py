@@ -77,6 +77,7 @@ class KVCache:
     def _allocate(self, count: int, columns: int) -> None:
         """Move to larger stores, one at a time, so that the old and the new never exist together completely."""
         shape = (count, self.heads, columns, self.width)
+        self._lines: list[Tensor] = []  # views, which would keep the old ones
         for stores in (self.keys, self.values):
             for layer in range(self.layers):
                 if self.device.type != "cpu" or not all(shape):
@@ -100,7 +101,7 @@ class KVCache:
         if columns > self.columns:
             whole = 2 * self.layers * count * self.heads * context * self.width * self.dtype.itemsize
             grown = max(columns + 31 & ~31, self.columns * 3 // 2)
-            columns = max(columns, context) if whole <= _MAX_WHOLE_BYTES else grown
+            columns = max(columns, context if whole <= _MAX_WHOLE_BYTES else min(grown, context))
         self._allocate(count, max(columns, self.columns))
 
     def find_cells(self, slots: Integers, positions: Integers) -> Tensor:
