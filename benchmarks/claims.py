@@ -8,7 +8,7 @@ of the page is typed: a new result changes its verdicts, and a claim without one
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -44,6 +44,9 @@ class Evidence(Settings):
     first: str | None = None
     second: str | None = None
     scenario: str | None = None
+    measure: str | None = Field(
+        default=None, description="of a table: a number of its runs that its page does not compare"
+    )
     gain: tuple[str, str] | None = Field(
         default=None, description="scenarios of a gain that the suite plans, between these rows if any are named"
     )
@@ -80,31 +83,50 @@ def judge(found: Difference, expects: str) -> str:
     return SUPPORTED if below or found.is_equal else CONTRADICTED if above else OPEN
 
 
+Compare = tuple[str | None, str | None, str | None]
+"""Two rows of a table, and a measure; None: the one that the table ranks by."""
+
+
 def find_differences(
-    results: Path = RESULTS,
-) -> tuple[dict[str, list[Compared]], dict[str, dict[tuple[str, str], Difference]]]:
-    """All comparisons of the suites that have results, and of the tables, by the names of their rows."""
+    asked: Iterable[Evidence], results: Path = RESULTS
+) -> tuple[dict[str, list[Compared]], dict[str, dict[Compare, Difference]]]:
+    """All comparisons of the suites that have results, and of the tables; of these also those that the evidence asks for."""
     suites = {one.suite.name: compare_suite(one.suite, one.tabulate()) for one in read_suites([results])}
-    return suites, {one.table.name: _compare_table(one) for one in EXPERIMENTS}
+    more = [one for one in asked if one.measure is not None]
+    return suites, {
+        each.table.name: _compare_table(each, [one for one in more if one.table == each.table.name])
+        for each in EXPERIMENTS
+    }
 
 
-def _compare_table(experiment: Experiment) -> dict[tuple[str, str], Difference]:
-    """The differences of a table in its first column; those of its other columns are in the same correction."""
+def _compare_table(experiment: Experiment, asked: Sequence[Evidence]) -> dict[Compare, Difference]:
+    """The differences of a table in its first column, corrected with those in its others as on its page; and those in the
+    measures that are asked for, in a correction of their own."""
     results = load_kept_results(experiment)
     if results is None:
         return {}
-    columns = list(experiment.table.columns)
-    found = [compare_pairs(results, experiment.table.pairs, column, experiment.smallest) for column in columns]
+    pairs, columns = experiment.table.pairs, list(experiment.table.columns)
+    found = [compare_pairs(results, pairs, column, experiment.smallest) for column in columns]
     corrected = correct([one for each in found for one in each])
-    return dict(zip(experiment.table.pairs, corrected, strict=False))
+    compared: dict[Compare, Difference] = dict(
+        zip([(*pair, None) for pair in pairs], corrected[: len(pairs)], strict=True)
+    )
+    rows = [replace(one, row=replace(one.row, values={**one.row.values, **one.diagnostics})) for one in results.rows]
+    results = replace(results, rows=tuple(rows))
+    more = [
+        compare_pairs(results, [(str(one.first), str(one.second))], str(one.measure), experiment.smallest)[0]
+        for one in asked
+    ]
+    named = [(one.first, one.second, one.measure) for one in asked]
+    return compared | dict(zip(named, correct(more), strict=True))
 
 
 def find_difference(
-    one: Evidence, suites: Mapping[str, list[Compared]], tables: Mapping[str, Mapping[tuple[str, str], Difference]]
+    one: Evidence, suites: Mapping[str, list[Compared]], tables: Mapping[str, Mapping[Compare, Difference]]
 ) -> Difference | None:
     """The difference that a piece of evidence names; None if it was not played."""
     if one.table is not None:
-        found = tables[one.table]
+        found = {each[:2]: found for each, found in tables[one.table].items() if each[2] == one.measure}
     elif one.gain is not None:
         compared = suites.get(str(one.suite), ())
         gains = [(each.gain, each.difference) for each in compared if each.gain is not None]
@@ -121,7 +143,7 @@ def find_difference(
         compared = [each for each in suites.get(str(one.suite), ()) if each.gain is None]
         chosen = [each for each in compared if one.scenario == (each.scenario or MEAN)]
         found = {(each.first, each.second): each.difference for each in chosen}
-    if (pair := (str(one.first), str(one.second))) in found:
+    if (pair := (one.first, one.second)) in found:
         return found[pair]
     return turn(found[pair[::-1]]) if pair[::-1] in found else None
 
@@ -134,7 +156,7 @@ def turn(found: Difference) -> Difference:
 
 def write_table(claims: Mapping[str, list[Claim]]) -> tuple[str, dict[str, int]]:
     """The tables of the page, one a paper, and how often each verdict was given."""
-    suites, tables = find_differences()
+    suites, tables = find_differences(evidence for own in claims.values() for one in own for evidence in one.evidence)
     lines, counts = [], dict.fromkeys((SUPPORTED, CONTRADICTED, OPEN, UNTRIED), 0)
     for paper, own in claims.items():
         lines += [
