@@ -92,7 +92,7 @@ def test_the_long_description_has_no_relative_link() -> None:
 
 def test_readme_says_what_it_is_and_for_whom_before_any_number() -> None:
     first, _, _ = README.read_text("utf-8").partition("```")
-    assert "**For whom.**" in first and "**Why beside Flower and TRL.**" in first
+    assert "**For whom.**" in first and "**Why not Flower or TRL alone.**" in first
     assert not re.search(r"\d|\bnever\b|\blimits?\b", first)
 
 
