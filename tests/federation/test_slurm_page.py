@@ -24,7 +24,7 @@ learning: {tasks_per_step: 2, group_size: 3, learning_rate: 1.0e-3}
 algorithm: {name: fedagent, local_steps: 1}
 federation: {rounds: 60}
 evaluation: null
-output: {folder: site, report: none}
+output: {folder: run, report: none}
 """
 STAND_INS = {
     "srun": 'exec "$@"',
@@ -57,7 +57,7 @@ def test_a_job_that_meets_its_limit_is_queued_again_and_goes_on(tmp_path: Path, 
     (tmp_path / "job.sh").write_text(read_script("One run that survives its time limit"))
     first = subprocess.Popen(["bash", "job.sh"], cwd=tmp_path, env=job, start_new_session=True)
     for _ in range(600):
-        if len(list((tmp_path / "site" / "rounds").glob("*"))) > 2:
+        if len(list((tmp_path / "run" / "rounds").glob("*"))) > 2:
             break
         time.sleep(0.1)
     (running,) = subprocess.run(
@@ -66,15 +66,15 @@ def test_a_job_that_meets_its_limit_is_queued_again_and_goes_on(tmp_path: Path, 
     os.kill(int(running), signal.SIGINT)  # to the job's step alone
     first.wait(timeout=120)
     assert (tmp_path / "requeued").read_text() == "requeue 7\n"
-    assert not (tmp_path / "site" / "result.json").exists()
+    assert not (tmp_path / "run" / "result.json").exists()
     subprocess.run(["bash", "job.sh"], cwd=tmp_path, env=job, check=True, timeout=300)
     whole = train(tmp_path / "run.yaml", [f"output.folder={tmp_path / 'whole'}"])
-    assert json.loads((tmp_path / "site" / "result.json").read_text())["state"] == whole.digest
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["state"] == whole.digest
 
 
 @pytest.mark.slow
 def test_jobs_of_an_array_play_rows_of_a_suite(tmp_path: Path, job: dict[str, str]) -> None:
-    script = read_script("A suite, a row to each job").replace("methods-small-skills-v1", "smoke")
+    script = read_script("A suite, one row per job").replace("methods-small-skills-v1", "smoke")
     (tmp_path / "job.sh").write_text(script.replace("rows=(zero-shot local-0 fedagent)", "rows=(zero-shot fedagent)"))
     for place in range(2):
         given = {**job, "SLURM_ARRAY_TASK_ID": str(place)}
