@@ -1,4 +1,4 @@
-"""The loop that every user of gymnasium knows, on a world of texts."""
+"""The usual loop of Gymnasium, with an environment of texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments and client splits inside a Flower app of your own: every node plays the tasks of its client, the server sums up.
+"""Environments and client splits in a Flower app of your own: every node plays its client's tasks, and the server adds up the results.
 
 To run one of this package's methods on Flower instead: `fedagentgym flower init`.
 Tried with flwr 1.41 (extra [flower]).
@@ -23,7 +23,7 @@ client_app, server_app = ClientApp(), ServerApp()
 
 @client_app.query()
 def play(message: Message, context: Context) -> Message:
-    """On the machine of one client, which Flower knows by the number of its partition."""
+    """Runs on the machine of one client, which Flower knows by the number of its partition."""
     client = int(context.node_config["partition-id"])
     env = gym.make(
         "fedagentgym/Guess-v0", client_split=SPLIT, client=client
@@ -44,7 +44,7 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def wait_for_nodes(grid: Grid, count: int) -> list[int]:
-    """The nodes, once this many are there: on a busy machine they join after the server has started."""
+    """Wait until this many nodes have joined, and return them: on a busy machine nodes join after the server has started."""
     while len(nodes := sorted(grid.get_node_ids())) < count:
         time.sleep(0.1)
     return nodes

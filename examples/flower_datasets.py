@@ -1,4 +1,4 @@
-"""A client split as a partitioner of flwr-datasets: its FederatedDataset and its figures take it for one of their own.
+"""A client split as a partitioner of flwr-datasets, which works with the library's FederatedDataset and its figures.
 
 flwr-datasets 0.6 needs datasets below 5: pip install 'fedagentgym[flwr-datasets]' in an environment of its own.
 """

@@ -1,8 +1,8 @@
-"""A stock strategy of Flower (FedAvg, FedYogi, Krum, ...) combines the clients of a run; everything else stays as it is.
+"""A strategy that comes with Flower (FedAvg, FedYogi, Krum, ...) combines the clients' updates; the rest of the run stays the same.
 
     fedagentgym train demo --plugin flower_strategy.py --set "algorithm={name: flower-strategy, strategy: FedYogi}"
 
-What an adaptive strategy keeps between rounds is part of the global state, so a resumed run ends as an uninterrupted one.
+The state that an adaptive strategy keeps between rounds is part of the global state, so a resumed run ends like an uninterrupted one.
 Tried with flwr 1.41 (extra [flower]).
 """
 
@@ -34,7 +34,7 @@ class StrategySettings(AveragingSettings):
 
 
 class FlowerStrategy(Averaging[StrategySettings]):
-    """Federated averaging in which `aggregate_train` of the strategy takes the place of the mean."""
+    """Federated averaging in which the strategy's `aggregate_train` replaces the mean."""
 
     settings_class = StrategySettings
 
@@ -78,7 +78,7 @@ def make_strategy(settings: StrategySettings) -> Any:
 
 
 def make_reply(reply: Any, update: Mapping[str, Any]) -> Any:
-    """A client's update in the form of the messages that a strategy combines, which Flower alone can make."""
+    """A client's update as one of the messages that a strategy combines."""
     arrays = ArrayRecord({name: Array(np.ascontiguousarray(value)) for name, value in update.items()})
     content = RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": reply.examples})})
     return SimpleNamespace(

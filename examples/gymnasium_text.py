@@ -1,6 +1,6 @@
-"""An environment of gymnasium as a world of tasks: divided among clients, played by an agent.
+"""A Gymnasium environment with text observations, whose tasks are divided among clients and played by an agent.
 
-FrozenLake is put into words; its two maps are the categories, so clients can differ in what they walk on.
+FrozenLake is described in words. Its two maps are the categories, so clients can differ in the map that they play.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Evaluate a hosted model: any server that speaks the chat completions protocol.
+"""Evaluate a hosted model behind any server with the chat completions protocol.
 
 python examples/hosted_model.py                                              # against a server on this machine
 OPENAI_API_KEY=... python examples/hosted_model.py https://HOST/v1 MODEL      # against yours
@@ -18,7 +18,7 @@ from fedagentgym.envs import open_env
 
 
 class Halving(BaseHTTPRequestHandler):
-    """Stands for a model: it answers each request by halving the numbers that are left."""
+    """A stand-in for a model, which answers each request by halving the range of numbers that are left."""
 
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -34,7 +34,7 @@ class Halving(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *args: object) -> None:
-        """Keep the screen free."""
+        """Print nothing."""
 
 
 def main(url: str | None = None, model: str = "halving") -> None:

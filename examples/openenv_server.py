@@ -1,4 +1,4 @@
-"""A world behind OpenEnv's protocol, and a client of that library playing it.
+"""An environment behind OpenEnv's protocol, and a client of that library that plays it.
 
     python examples/openenv_server.py                     # both in one process, one episode
     cd examples; uvicorn openenv_server:app --port 8000   # the server alone, for trainers elsewhere

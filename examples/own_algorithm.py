@@ -1,7 +1,7 @@
 """A federated method of your own: FedAgent whose server goes only part of the way to its clients' mean.
 
-For a run of its own, put the class and its registration into a file: `fedagentgym train demo --plugin halfway.py --set
-algorithm.name=halfway`. Here: one round of a tiny model that knows nothing yet.
+To use the method in other runs, put the class and its registration into a file: `fedagentgym train demo --plugin halfway.py --set
+algorithm.name=halfway`. This example runs one round with an untrained tiny model.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Halfway(Averaging[HalfwaySettings]):
 
 
 def measure(steps: Mapping[str, Any]) -> float:
-    """The length of a step of all parameters."""
+    """The length of the step between two states, over all parameters."""
     return float(np.sqrt(sum(np.square(step, dtype=np.float64).sum() for step in steps.values())))
 
 

@@ -1,4 +1,4 @@
-"""Generators of reasoning-gym as one world: clients that see different kinds of problems, and one test for all."""
+"""Generators of reasoning-gym as one environment, divided among clients with different kinds of problems; all share one test."""
 
 from __future__ import annotations
 

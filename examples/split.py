@@ -1,4 +1,4 @@
-"""A client split: made, measured, saved, and opened again."""
+"""Make a client split, measure it, save it, and open it again."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 tokens, masks and log-probs.
 
     python examples/trl_rollouts.py              # one seed
-    python examples/trl_rollouts.py 0 1 2 3 4    # the curve of docs/how-to/train-with-trl.md
+    python examples/trl_rollouts.py 0 1 2 3 4    # the curve of docs/experiments/recipes.md
 
-The client has the tasks of one category, in which the tiny agent mostly follows the wrong procedure. For your own model give the
-trainer its name (`model="Qwen/Qwen2.5-1.5B-Instruct"`), leave out what is the tiny agent's, and choose a smaller learning rate.
+The client has the tasks of one category, in which the tiny agent mostly follows the wrong procedure. To train a model of your own, give
+the trainer its name (`model="Qwen/Qwen2.5-1.5B-Instruct"`), leave out the settings of the tiny agent, and choose a smaller learning rate.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def train(env: TextEnv, folder: str, seed: int) -> list[float]:
 
 
 def measure_success(folder: str, town: str) -> float:
-    """Evaluate the model in the folder on the town's held-out tasks."""
+    """Evaluate the model in the folder on the category's held-out tasks."""
     agent = make_agent({"name": "tiny", "model": folder, **TINY})
     tests = open_env("Skills", split="test", **OPTIONS)
     return fedagentgym.evaluate(agent, tests).categories[town]["success"].mean

@@ -1,6 +1,6 @@
-"""TRL's own way to many turns: the model acts by calling a tool, and TRL generates.
+"""Several turns in TRL's own way: TRL generates, and the model acts by calling a tool.
 
-Needs a model that calls tools. Without a name this only shows what such a model would see and be paid.
+This needs a model that can call tools. Without the name of one, the script only shows what such a model would see and earn.
 
     python examples/trl_tools.py Qwen/Qwen3-0.6B
 """

@@ -1,4 +1,4 @@
-r"""Our environments as a taskset of verifiers, which finds it by the name of this file.
+r"""The environments of this package as a taskset of verifiers, which finds the taskset by the name of this file.
 
     cd examples
     PYTHONPATH=. vf-eval verifiers_taskset --env.taskset.env math --env.player.harness.id null \

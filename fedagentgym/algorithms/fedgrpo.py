@@ -5,21 +5,21 @@
       server   sends the auxiliary questions with their gold, once
       client   answers them, returns one bit per example: right or wrong
     server   for each question x of its unlabelled set that is drawn for the round:
-    server     embeds x (frozen base model), finds the L nearest auxiliary examples                    (lines 1-3)
-    server     competence of client k: the share of those L that it got right; picks the M best        (lines 4-6)
-    server     samples G candidates, sends x and the candidates to the M experts only                  (line 7)
-    client     AE: it holds x itself, and checks the candidate against its gold                        (line 8)
+    server     embeds x (frozen base model), finds the L nearest auxiliary examples                    (lines 1-5)
+    server     competence of client k: the share of those L that it got right; picks the M best        (lines 8, 11)
+    server     samples G candidates, sends x and the candidates to the M experts only                  (line 12)
+    client     AE: it holds x itself, and checks the candidate against its gold                        (lines 14, 15)
                ME: else its own model scores: `self_answer` answers x and compares, `reward_model` gives the
                likelihood of the candidate
-    client     returns one number per candidate                                                        (line 9)
-    server     r[k, i] = 8 * s[k, i] + format[i], standardised, one policy step                        (lines 10-11)
+    client     returns one number per candidate                                                        (line 16)
+    server     r[k, i] = 8 * s[k, i] + format[i], standardised, one policy step                        (lines 18-21)
 
 `answers` says who may check against gold: no client (`off`), clients that hold the question (`own`; with `holders_first` they
 are preferred to more competent clients), or every client (`all`, as in the published code: then this is central GRPO).
 `expert_agent` gives clients a model of another kind than the server's; candidates are then sent as text, and each expert puts
 them into its own prompts and tokens. Clients and server share only an environment and the text of its tasks.
 
-The paper's line 10 standardises the experts' scores of ONE candidate, which sum to zero; `experts.py` has three readings
+The paper's lines 19 and 20 standardise the experts' scores of ONE candidate, which then sum to zero; `experts.py` has three readings
 that give a learning signal. Missing or invalid scores are left out; a question without any score is skipped. In multi-turn
 environments experts score candidates by replaying their actions (AE); there, models score as `reward_model` only.
 """
