@@ -1,4 +1,4 @@
-"""Environments and client splits in a Flower app of your own: every node plays its client's tasks, and the server adds up the results.
+"""Environments and client splits in a Flower app of your own: every node plays its client's tasks, the server adds up.
 
 To run one of this package's methods on Flower instead: `fedagentgym flower init`.
 Tried with flwr 1.41 (extra [flower]).

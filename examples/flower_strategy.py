@@ -1,8 +1,9 @@
-"""A strategy that comes with Flower (FedAvg, FedYogi, Krum, ...) combines the clients' updates; the rest of the run stays the same.
+"""A strategy that comes with Flower (FedAvg, FedYogi, Krum, ...) combines the clients' updates; the rest of the run is unchanged.
 
     fedagentgym train demo --plugin flower_strategy.py --set "algorithm={name: flower-strategy, strategy: FedYogi}"
 
-The state that an adaptive strategy keeps between rounds is part of the global state, so a resumed run ends like an uninterrupted one.
+The state that an adaptive strategy keeps between rounds is part of the global state, so a resumed run ends as an uninterrupted
+one does.
 Tried with flwr 1.41 (extra [flower]).
 """
 

@@ -4,8 +4,9 @@ tokens, masks and log-probs.
     python examples/trl_rollouts.py              # one seed
     python examples/trl_rollouts.py 0 1 2 3 4    # the curve of docs/experiments/recipes.md
 
-The client has the tasks of one category, in which the tiny agent mostly follows the wrong procedure. To train a model of your own, give
-the trainer its name (`model="Qwen/Qwen2.5-1.5B-Instruct"`), leave out the settings of the tiny agent, and choose a smaller learning rate.
+The client has the tasks of one category, in which the tiny agent mostly follows the wrong procedure. To train your own model,
+give the trainer its name (`model="Qwen/Qwen2.5-1.5B-Instruct"`), leave out the settings of the tiny agent, and choose a smaller
+learning rate.
 """
 
 from __future__ import annotations

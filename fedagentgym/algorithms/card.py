@@ -122,10 +122,8 @@ COUNT = Sent(
     "its number of tasks, and with evaluation the interval that follows from it",
     keys=("examples", "tasks", "low", "high"),
 )
-EVALUATION = Sent(
-    "evaluation", "success on the tasks that it holds back, in rounds that are evaluated", keys=("success",)
-)
-CATEGORIES = Sent("categories", "success by category on the tasks that it holds back", keys=("categories",))
+EVALUATION = Sent("evaluation", "success on its held-out tasks, in rounds that are evaluated", keys=("success",))
+CATEGORIES = Sent("categories", "success by category on its held-out tasks", keys=("categories",))
 SECTIONS: Mapping[str, frozenset[str]] = {
     "weights": frozenset({"parameters"}),
     "scores": frozenset({"scores", "holdings", "votes"}),

@@ -19,9 +19,9 @@ are preferred to more competent clients), or every client (`all`, as in the publ
 `expert_agent` gives clients a model of another kind than the server's; candidates are then sent as text, and each expert puts
 them into its own prompts and tokens. Clients and server share only an environment and the text of its tasks.
 
-The paper's lines 19 and 20 standardise the experts' scores of ONE candidate, which then sum to zero; `experts.py` has three readings
-that give a learning signal. Missing or invalid scores are left out; a question without any score is skipped. In multi-turn
-environments experts score candidates by replaying their actions (AE); there, models score as `reward_model` only.
+The paper's lines 19 and 20 standardise the experts' scores of ONE candidate, which then sum to zero; `experts.py` has three
+readings that give a learning signal. Missing or invalid scores are left out; a question without any score is skipped. In
+multi-turn environments experts score candidates by replaying their actions (AE); there, models score as `reward_model` only.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ def _join(state: Message, message: Message, client: ClientContext[Site]) -> tupl
 
 
 class _Evaluate:
-    """Play the tasks that a client holds back with the global model. The server receives success, its interval, the number of
+    """Play a client's held-out tasks with the global model. The server receives success, its interval, the number of
     tasks and success by category as far as their owner allows; the episodes stay in the owner's folder."""
 
     def __init__(self, algorithm: BaseAlgorithm[Any]) -> None:
@@ -224,7 +224,7 @@ def call_join(algorithm: BaseAlgorithm[Any], backend: Backend, deadline: float |
 def evaluate_at_clients(
     algorithm: BaseAlgorithm[Any], backend: Backend, round_number: int, state: ServerState, deadline: float | None
 ) -> dict[str, Any]:
-    """The global model on the tasks that every client holds back: each client's numbers, the mean, the worst, and the 10th
+    """The global model on every client's held-out tasks: each client's numbers, the mean, the worst, and the 10th
     percentile over those that answered."""
     clients = _open_clients(algorithm, backend, round_number, EVALUATE_CALL, deadline)
     message = Message(weights=algorithm.policy_parameters(state))

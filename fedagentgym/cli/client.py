@@ -163,9 +163,9 @@ def _make_plain(held: HeldTasks) -> dict[str, object]:
 
 
 def _print_tasks(held: HeldTasks) -> None:
-    back = 0 if held.held_out is None else len(held.held_out.pool)
+    held_out = 0 if held.held_out is None else len(held.held_out.pool)
     print_result(
-        f"client {held.settings.client}: {count_things(len(held.env.pool), 'task')} of {held.env.id}, {back:,} held back"
+        f"client {held.settings.client}: {count_things(len(held.env.pool), 'task')} of {held.env.id}, {held_out:,} held out"
     )
     for name, count in sorted(held.env.pool.categories.items()):
         print_result(f"  {name}: {count:,}")

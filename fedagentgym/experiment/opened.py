@@ -185,7 +185,7 @@ class Deployment:
 
 @dataclass(frozen=True)
 class HeldDeployment(Deployment):
-    """Clients hold their tasks: each is asked whether it takes part, and evaluates on what it holds back."""
+    """Clients hold their tasks: each is asked whether it takes part, and evaluates on its held-out tasks."""
 
     application: ClassVar[str] = HELD_APPLICATION
 

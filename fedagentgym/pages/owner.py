@@ -1,4 +1,4 @@
-"""The page that the owner of tasks reads: success by round on what the machine holds back, and every episode.
+"""The page that the owner of tasks reads: success by round on the machine's held-out tasks, and every episode.
 
 It is made from files in the node's workplace, and nothing of it is sent.
 """
@@ -26,11 +26,11 @@ def write_owner_page(folder: Path, page: Path) -> str:
     found = {number: _estimate(episodes) for number, episodes in rounds.items()}
     first, last = min(found), max(found)
     line = Series(
-        "tasks held back",
+        "held-out tasks",
         [(float(number), one[0]) for number, one in found.items()],
         band=[(one[1], one[2]) for one in found.values()],
     )
-    sentence = f"{format_percent(found[first][0])} of the tasks held back were solved before training, "
+    sentence = f"{format_percent(found[first][0])} of the held-out tasks were solved before training, "
     sentence += f"{format_percent(found[last][0])} after round {last}."
     sources = [Source(f"round {number}", rounds[number]) for number in sorted({first, last})]
     text = render(

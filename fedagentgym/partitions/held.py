@@ -65,7 +65,7 @@ class HeldTasks:
     Attributes:
         settings: What their owner decided.
         env: The environment over the tasks that are trained on.
-        held_out: The environment over those that are held back; None if there are none.
+        held_out: The environment over the held-out tasks; None if there are none.
         digest: Changes if any task, option or share of them changes.
         files: The files from which they were opened, with their stamps.
     """
@@ -139,12 +139,12 @@ def _is_there(value: Any, folder: Path = Path()) -> bool:
 
 
 def choose_held_out(ids: Sequence[str], share: float, doubles: Mapping[str, str] | None = None) -> frozenset[str]:
-    """The tasks held back: those whose ids have the least digests, so that further tasks move few of the others. `doubles` names
-    for a task the one that it repeats: both are on one side, or the held-back one would be trained on."""
+    """The held-out tasks: those whose ids have the least digests, so that further tasks move few of the others. `doubles` names
+    for a task the one that it repeats: both are on one side, or the held-out one would be trained on."""
     if not share:
         return frozenset()
     if len(ids) < 2:
-        raise DataError(f"held_out is {share:g}, but a client with {len(ids)} task has none to hold back")
+        raise DataError(f"held_out is {share:g}, but a client with {len(ids)} task has none to hold out")
     groups: dict[str, list[str]] = {}
     for identifier in ids:
         groups.setdefault((doubles or {}).get(identifier, identifier), []).append(identifier)

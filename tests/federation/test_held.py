@@ -129,7 +129,7 @@ def test_each_node_evaluates_on_what_it_holds_back(tmp_path: Path) -> None:
     assert "10th percentile" in (tmp_path / "run" / "report.html").read_text()
     assert main(["client", "report", str(tmp_path / "node-data1")]) == 0
     (page,) = (tmp_path / "node-data1").rglob("report.html")
-    assert "of the tasks held back were solved" in page.read_text() and "guess/train/" in page.read_text()
+    assert "of the held-out tasks were solved" in page.read_text() and "guess/train/" in page.read_text()
     assert main(["client", "report", str(tmp_path)]) == 2
 
 

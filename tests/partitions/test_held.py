@@ -62,7 +62,7 @@ def test_tasks_are_held_back_by_their_ids(tmp_path: Path) -> None:
     assert set(held.env.pool.ids) | set(held.held_out.pool.ids) == set(before.env.pool.ids)
     assert not set(held.env.pool.ids) & set(held.held_out.pool.ids)
     assert choose_held_out(before.env.pool.ids[:11], 0.25) <= choose_held_out(before.env.pool.ids, 0.5)
-    with pytest.raises(DataError, match="none to hold back"):
+    with pytest.raises(DataError, match="none to hold out"):
         choose_held_out(["one"], 0.5)
 
 
