@@ -41,7 +41,7 @@ class FineTuneSettings(AveragingSettings):
 
 
 class FineTune(Averaging[FineTuneSettings]):
-    """FedAgent, after which every client fine-tunes for itself."""
+    """FedAgent, followed by fine-tuning at every client."""
 
     settings_class: ClassVar[type[Settings]] = FineTuneSettings
     kept_sets = (PERSONAL,)

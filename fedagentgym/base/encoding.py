@@ -121,7 +121,7 @@ class Pieces:
 
 
 def encode_pieces(value: Any, *, fixed: bool = True) -> Pieces:
-    """The pieces of `encode`. `fixed`: they cannot change afterwards, an array that is still writable is copied."""
+    """The pieces of `encode`. If `fixed`, they cannot change afterwards: an array that is still writable is copied."""
     arrays: list[np.ndarray[Any, Any]] = []
     tree = _flatten(value, arrays, 0)
     header = {"tree": tree, "arrays": [[array.dtype.str, list(array.shape)] for array in arrays]}

@@ -1,4 +1,4 @@
-"""Rows of numbers for people who compute on with them."""
+"""Rows of numbers as tables for further computation."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The one door to environments: from an id and options, or a client of a split, to an environment with checked tasks.
 
 Everything that a caller can get wrong is checked here, once: the options by their class, the split, the pool and the tasks by
-their digest, and that the class is one of an environment. Behind it nothing is checked again.
+their digest, and that the class is one of an environment. The code that it calls checks nothing again.
 """
 
 from __future__ import annotations

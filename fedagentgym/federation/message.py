@@ -98,8 +98,8 @@ _HEADER_PER_TEXT = 6
 class Message:
     """A message between a server and a client, or a stored state: arrays and plain values by kind.
 
-    Bytes are counted by kind, and those of the report apart from the others: it is for people, and a method reads nothing of it
-    but the metrics that it declares in its card (`needs_metrics`).
+    Bytes are counted by kind. The bytes of the report are counted separately, because it is for people: a method reads only
+    those of its metrics that the method's card declares (`needs_metrics`).
 
     Attributes:
         weights: Parameters of models; no name of theirs has a slash.

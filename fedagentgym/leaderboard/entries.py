@@ -43,7 +43,7 @@ class Regraded(Settings):
 
 
 class Entry(Settings):
-    """A row of a suite's table. `changes` define the method, on the methods track; `agent` is the player on the other, in
+    """A row of a suite's table. On the methods track, `changes` define the method. On the agents track, `agent` is the player, in
     `scenarios` or, if none is named, in all that it can play. `submitted_by`, `link` and `note` are the submitters' own words."""
 
     name: Name

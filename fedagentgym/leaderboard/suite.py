@@ -415,8 +415,8 @@ class Suite(Settings):
 
     @property
     def comparisons(self) -> list[tuple[str, str, str]]:
-        """The planned comparisons of two entries: of `pairs`, in every scenario and in the mean over all, and of what is
-        expected, in the scenarios that are named or likewise."""
+        """The planned comparisons of two entries, each with its scenario or the mean over all. Those of `pairs` are made in
+        every scenario and in the mean; so are expectations, unless they name scenarios."""
         everywhere = list(dict.fromkeys([*self.scenarios, self.whole]))
         planned = [(*pair, name) for pair in self.pairs for name in everywhere]
         for one in self.expected:
@@ -680,7 +680,7 @@ def describe_replicates(suite: Suite) -> dict[int, Replicate]:
 
 
 def find_env(suite: Suite, scenario: str) -> tuple[str, dict[str, Any]]:
-    """The environment of a scenario of the agents track with its options, of which none is for the machine's user alone."""
+    """The environment of a scenario of the agents track, with its options; any that is only for a machine's user is refused."""
     from fedagentgym.envs.make import read_options
     from fedagentgym.envs.registry import find_env_id
 

@@ -1,4 +1,4 @@
-"""The interface of samplers, a frozen settings class with one method `sample`; and how one divides a pool.
+"""The interface of samplers, which are frozen settings classes with one method `sample`, and the division of a pool by one.
 
 A division draws roles first, then the clients among the remaining tasks, then those of the server's tasks that clients hold. The
 roles `public`, `auxiliary` and `warmup` exclude client tasks; of `server` only the share `server_overlap` is client tasks.

@@ -1,4 +1,4 @@
-"""`fedagentgym/Records-v0`: questions over a site's SQLite database, in several turns."""
+"""`fedagentgym/Records-v0`: questions over a client's SQLite database, in several turns."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class RecordsOptions(EnvOptions):
 
 
 class RecordsEnv(MisleadableEnv[RecordsOptions]):
-    """Answer questions over a site's own SQLite database.
+    """Answer questions over a client's own SQLite database.
 
     **Tasks.** Generated: five domains (the categories; clinic, library, shop, school, bank), each with three tables and
     thousands of rows, and twelve kinds of questions by template; `size="tiny"` has three domains and six kinds. The split
@@ -159,8 +159,8 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
     `size="tiny"` a query is chosen clause by clause, and `run`, `clear` and `submit` try, drop and answer it.
     **Observations.** The question and the names of the tables; a table's definition and first rows; the rows of a
     query, or one sentence about its fault.
-    **Reward.** 1 if the answer's rows are those of the right query on the site's database and on many others with the
-    same tables and other rows, else 0. Components: `accuracy/records`, `executes` (the query ran) and `brevity` (the
+    **Reward.** 1 if the answer's rows are those of the right query on the client's database and on many others with
+    the same tables and other rows, else 0. Components: `accuracy/records`, `executes` (the query ran) and `brevity` (the
     share of the turns that an answer left).
     **Queries** run read-only: no statement but `SELECT`, functions of a list, and limits of length, steps, memory and rows.
     **Variants.** `schema`: other names, and tables in two parts; `rows`: another population; `rules`: another

@@ -58,7 +58,7 @@ class RunFiles:
 
 
 def write_report(folder: str | Path, records: Sequence[Record] | None = None) -> Path:
-    """Write the report of the run in this folder, whose records are read unless they are given; returns the page."""
+    """Write the report of the run in this folder, and return the page. The run's records are read if they are not given."""
     run = read_run(Path(folder), records)
     records, result = run.records, run.result
     neighbours = find_neighbours(run.place, result)

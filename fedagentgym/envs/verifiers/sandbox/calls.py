@@ -81,7 +81,7 @@ def why_impossible() -> str | None:
 
 
 def compile_filter(private_files: bool, empty_paths: bool) -> bytes:
-    """The list as a program for the kernel.
+    """The list of allowed system calls as a program for the kernel.
 
     `empty_paths` is for C libraries that ask for the metadata of an open file by an empty path. The kernel's filters
     cannot see that the path is empty, so there a program that calls the kernel directly can still learn metadata.
