@@ -1,4 +1,4 @@
-"""A learning curve on one site: a warm-started agent, a number of steps, and evaluations on unseen tasks in between."""
+"""A learning curve without a federation: a warm-started agent, a number of steps, and evaluations on held-out tasks in between."""
 
 from __future__ import annotations
 
