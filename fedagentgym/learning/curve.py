@@ -1,4 +1,4 @@
-"""A learning curve without a federation: a warm-started agent, a number of steps, and evaluations on held-out tasks in between."""
+"""A learning curve without a federation: a warm-started agent, its steps, and evaluations on held-out tasks between them."""
 
 from __future__ import annotations
 
