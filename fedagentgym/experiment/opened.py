@@ -27,7 +27,7 @@ from fedagentgym.federation.commits import CONFIGURATION, CommitStore, extend_in
 from fedagentgym.learning.evaluation import OpenedSet, SetsEvaluation, open_sets
 from fedagentgym.learning.recipe import prepare_agent
 from fedagentgym.partitions.client_split import ClientSplit
-from fedagentgym.partitions.verification import find_leaks
+from fedagentgym.partitions.verification import find_leaks, refuse_imitated
 
 if TYPE_CHECKING:
     from fedagentgym.federation.backends import Backend
@@ -115,6 +115,10 @@ def open_data(config: RunConfig) -> tuple[ClientSplit, tuple[OpenedSet, ...]]:
             if config.ranking is not None:
                 ranked = open_env(config.env.id, **{**client_split.options, "split": config.ranking.split})
                 check_held_out(client_split, ranked, config.ranking.split, config.ranking.tasks)
+        if config.warm_start is not None:
+            shown = open_env(config.env.id, **{**client_split.options, "split": "warmup"})
+            for one in sets:
+                refuse_imitated(shown, one.env, one.settings.split, one.settings.tasks)
     except DataError as missing:
         raise (missing if unfit is None else DataError(f"{missing}; besides, {unfit}")) from None
     if unfit is not None:

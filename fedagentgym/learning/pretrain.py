@@ -35,6 +35,7 @@ from fedagentgym.learning.misconceptions import describe_misconceptions
 from fedagentgym.learning.settings import EvaluationSettings, WarmStartSettings
 from fedagentgym.learning.state import get_trainable_policy
 from fedagentgym.learning.supervised import warm_start
+from fedagentgym.partitions.verification import refuse_imitated
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
@@ -236,10 +237,11 @@ def _find_or_make(
     import torch
 
     env, evaluation, seed = imitation.env, imitation.evaluation, imitation.seed
+    unseen = open_env(env.id, **{**imitation.options, "split": evaluation.split})
+    refuse_imitated(env, unseen, evaluation.split, evaluation.tasks)
     with use_threads(imitation.player.threads):
         made = load()
         losses = warm_start(made, env, imitation.settings, derive(seed, "warm start"))
-        unseen = open_env(env.id, **{**imitation.options, "split": evaluation.split})
         found = evaluate(made, unseen, evaluation, seed=seed)
         # what the bits of a model depend on, besides its recipe
         processor = f"{read_processor_name()}, {torch.backends.cpu.get_cpu_capability()}"

@@ -29,6 +29,7 @@ from fedagentgym.envs.make import count_turns, env_class, read_options
 from fedagentgym.envs.pool import TaskPool, represent
 from fedagentgym.envs.tasks import Task, from_plain_payload, to_plain_payload
 from fedagentgym.partitions.client_split import Client, ClientSplit
+from fedagentgym.partitions.table import refuse_evaluation
 from fedagentgym.partitions.verification import read_questions
 
 CLIENT_FILE, TASKS_FILE, CARD_FILE = "client.yaml", "tasks.jsonl", "README.md"
@@ -101,6 +102,7 @@ def open_held(path: str | Path) -> HeldTasks:
     file = find_client_file(path)
     settings = load_held_settings(file)
     cls = env_class(settings.env.id)
+    refuse_evaluation(cls, settings.env.split)
     places = {name for name, mark in cls.Options.get_marks().items() if mark == "local"}
     options = {  # a path is relative to the owner's file
         name: str((file.parent / value).absolute()) if name in places and _is_there(value, file.parent) else value

@@ -5,10 +5,13 @@ other axes were left to chance), and the comparison of two splits.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
+from unicodedata import category, normalize
 
 import numpy as np
 
@@ -135,42 +138,83 @@ def _check_evaluation(record: SplitRecord, pool: TaskPool, options: Mapping[str,
 
 COMPARED_TASKS = 200
 """Tasks by which two splits of an environment are compared."""
+MANY_TIMES = 5
+"""How many times as many tasks as by chance are no chance."""
 
 
 def find_leaks(
     record: SplitRecord, pool: TaskPool, options: Mapping[str, Any], env: TextEnv, ids: Sequence[str]
 ) -> list[str]:
-    """The evaluated tasks that clients, or a role, hold, in the order of `ids`.
-
-    A task is known by its id. Questions that are answered by replies are also known by their text, which stands under other ids
-    in a file with duplicates, or as a member of a mixture; blanks do not count. Tasks of an environment or of data of one's own
-    are known by their payloads too.
-    """
+    """The evaluated tasks that clients, or a role, hold, in the order of `ids`."""
     held = {name for tasks in record.iter_tasks() for name in tasks}.union(*record.roles.values())
-    if env.id == record.env_id:
-        if leaked := [name for name in ids if name in held and _is_same_task(pool, env.pool, name)]:
-            return leaked
+    cls = env_class(record.env_id)
+
+    def open_own() -> TextEnv:
+        return build(cls, cls.Options.read(record.env_id, options), split=record.env_split, pool=pool)
+
+    return find_repeated(pool, held, open_own, env, ids)
+
+
+def find_repeated(
+    pool: TaskPool, held: Set[str], open_own: Callable[[], TextEnv], env: TextEnv, ids: Sequence[str]
+) -> list[str]:
+    """The tasks `ids` of an environment that are among the tasks `held` of a pool, in the order of `ids`.
+
+    A task is known by its id. Questions that are answered by replies are also known by their words, which stand under other ids
+    in a file with duplicates, or as a member of a mixture (`read_words`); `open_own` opens the environment of the pool for that.
+    Tasks of an environment or of data of one's own are known by their payloads too.
+    """
+    if env.id == pool.env:
+        if repeated := [name for name in ids if name in held and _is_same_task(pool, env.pool, name)]:
+            return repeated
         if has_own_tasks(env) and (same := find_same_tasks(pool, sorted(held), env.pool, ids)):
             return same
-    cls = env_class(record.env_id)
-    if env.takes != "reply" or cls.takes != "reply":
+    if env.takes != "reply" or env_class(pool.env).takes != "reply":
         return []
-    own = build(cls, cls.Options.read(record.env_id, options), split=record.env_split, pool=pool)
+    own = open_own()
     turns = min(own.max_turns, env.max_turns)
     seen = {read_questions(own, name, turns) for name in own.pool.ids if name in held}
     return [name for name in ids if read_questions(env, name, turns) in seen]
 
 
+def refuse_imitated(shown: TextEnv, env: TextEnv, split: str, tasks: int | None) -> None:
+    """Refuse to evaluate on tasks that an expert shows before learning; the package's own `warmup` splits have none of them."""
+    if not has_own_tasks(shown):
+        return
+    ids = env.pool.ids[:tasks]
+    if repeated := find_repeated(shown.pool, frozenset(shown.pool.ids), lambda: shown, env, ids):
+        raise DataError(
+            f"the expert shows {len(repeated):,} of the {len(ids):,} evaluated tasks of the split {split!r} in the split"
+            f" 'warmup', such as {repeated[0]}: the splits of {env.id} must have no task in common"
+        )
+
+
 def read_questions(env: TextEnv, task: str, turns: int) -> tuple[str, ...]:
-    """The questions of a task in so many turns: two tasks may begin alike."""
+    """The words of a task's questions in so many turns: two tasks may begin alike."""
     (episode,) = env.reset_many([task], [0])
-    asked = [" ".join(episode.view.observation.split())]
+    asked = [read_words(episode.view.observation)]
     while len(asked) < turns:
         (episode,) = env.step_many([episode], [""])
         if episode.over:
             break
-        asked.append(" ".join(episode.view.observation.split()))
+        asked.append(read_words(episode.view.observation))
     return tuple(asked)
+
+
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+def read_words(text: str) -> str:
+    """The words and marks of a text, which copies have in common: they differ by blanks, capitals, the Unicode form of the same
+    characters, or invisible ones.
+
+    >>> read_words("What is\\u00a02+2 ?") == read_words("what is 2 + 2?")
+    True
+    """
+    if not text.isascii():
+        text = normalize("NFKC", normalize("NFKC", text).casefold())
+        text = "".join(character for character in text if category(character) != "Cf")
+    return " ".join(_WORD.findall(text.casefold()))
 
 
 def _is_same_task(pool: TaskPool, other: TaskPool, name: str) -> bool:
@@ -190,15 +234,17 @@ def has_own_tasks(env: TextEnv) -> bool:
 def find_same_tasks(pool: TaskPool, held: Iterable[str], other: TaskPool, ids: Sequence[str]) -> list[str]:
     """The tasks `ids` of a pool whose payloads tasks of another one have, under whatever ids.
 
-    Where held tasks are alike among themselves there are few states, and single tasks are alike by chance: then only pools that
-    are the same throughout count, as those of an environment that leaves the split out of account.
+    Where there are few states, held tasks are alike among themselves, and evaluated ones are alike to them by chance: what counts
+    is far more than the held tasks let expect, or pools that are the same throughout, as those of an environment that leaves the
+    split out of account.
     """
     try:
-        own = [represent(pool[name].payload) for name in held if name in pool]
+        own = Counter(represent(pool[name].payload) for name in held if name in pool)
         theirs = {name: represent(other[name].payload) for name in ids}
-        if len(set(own)) == len(own):
-            seen = set(own)
-            return [name for name in ids if theirs[name] in seen]
+        found, count = [name for name in ids if theirs[name] in own], own.total()
+        alike = sum(times * (times - 1) for times in own.values()) / max(count * (count - 1), 1)
+        if len(found) > MANY_TIMES * len(ids) * count * alike:
+            return found
         count = min(len(pool), len(other), COMPARED_TASKS)
         first, second = ([represent(task.payload) for task in islice(one, count)] for one in (pool, other))
     except DataError:  # payloads without a text

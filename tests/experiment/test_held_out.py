@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import csv
 import inspect
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 import pytest
 
 from fedagentgym import register_env
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import merge
+from fedagentgym.base.tables import write_rows
 from fedagentgym.cli.main import main
 from fedagentgym.envs import TaskPool, TextEnv, View
 from fedagentgym.envs.make import read_options
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.opened import open_data
+from fedagentgym.learning.pretrain import pretrain_tiny
 from fedagentgym.partitions import federate
+from fedagentgym.partitions.verification import read_words
 from fedagentgym.testing import check_env
 from fedagentgym.testing.runs import SMALL_CONFIG
 
@@ -124,6 +130,73 @@ class FewStates(Echo):
         return TaskPool.from_records(words, env=self.id, split=split)
 
 
+class Doubled(Sliced):
+    """Say the word; besides, a few training words stand there twice."""
+
+    id = "test/Doubled-v0"
+
+    def load_pool(self, split: str) -> TaskPool:
+        numbers = {
+            "train": [*range(300), 1, 2],
+            "val": range(280, 340),
+            "test": range(400, 460),
+            "warmup": range(280, 290),
+        }
+        words = [
+            {"id": f"echo/{split}/{place:05d}", "category": "words", "payload": f"word {number}"}
+            for place, number in enumerate(numbers[split])
+        ]
+        return TaskPool.from_records(words, env=self.id, split=split)
+
+
+class Shown(Echo):
+    """Say the word; some evaluated words are those that the expert shows."""
+
+    id = "test/Shown-v0"
+
+    def load_pool(self, split: str) -> TaskPool:
+        first = {"train": 0, "val": 400, "test": 500, "warmup": 430}[split]
+        words = [
+            {"id": f"echo/{split}/{place:05d}", "category": "words", "payload": f"word {first + place}"}
+            for place in range(40)
+        ]
+        return TaskPool.from_records(words, env=self.id, split=split)
+
+
+def test_a_few_doubles_hide_no_leak() -> None:
+    register_env(Doubled.id, Doubled, replace=True)
+    whole = {"partition": {"clients": 1, "tasks_per_client": 290}, "federation": {"clients_per_round": 1}}
+    run = {"env": {"id": Doubled.id}, **whole}
+    for changes in ({"evaluation": {"tasks": None}}, {"evaluation": {"split": "test"}, "ranking": {"split": "val"}}):
+        with pytest.raises(DataError, match=r"clients train on \d+ of the 60 evaluated tasks of the split 'val'"):
+            open_run({**run, **changes})
+    open_run({**run, "evaluation": {"split": "test", "tasks": None}})
+
+
+def test_tasks_that_the_expert_shows_first_are_not_evaluated() -> None:
+    for cls in (Shown, Sliced):
+        register_env(cls.id, cls, replace=True)
+    started = {"agent": "tiny", "warm_start": {"steps": 1}, "partition": {"clients": 2, "tasks_per_client": 4}}
+    said = (
+        "the expert shows 10 of the 40 evaluated tasks of the split 'val' in the split 'warmup', such as echo/val/00030"
+    )
+    with pytest.raises(DataError, match=said):
+        open_run({"env": {"id": Shown.id}, **started, "evaluation": {"tasks": None}})
+    open_run({"env": {"id": Shown.id}, **started, "evaluation": {"tasks": 30}})
+    open_run({"env": {"id": Shown.id}, **started, "evaluation": {"split": "test", "tasks": None}})
+    open_run({"env": {"id": Sliced.id}, **started})
+    with pytest.raises(DataError, match=said):
+        pretrain_tiny(Shown.id, {})
+
+
+def test_an_owner_holds_no_evaluated_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for split in ("val", "test"):
+        line = f"client init {tmp_path}/client.yaml --client 0 --env Guess --split {split}"
+        assert main(line.split()) == 2
+        assert "never divided among clients" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_single_tasks_of_an_own_environment_that_clients_train_on_are_refused() -> None:
     for cls in (Sliced, FewStates):
         register_env(cls.id, cls, replace=True)
@@ -175,17 +248,74 @@ def test_a_question_that_stands_in_both_files_is_found_by_its_text(
     assert [one.detail for one in checks if one.ok is False] == ["1 tasks of 'val' are held by clients: math/val/00000"]
 
 
-@pytest.mark.parametrize("change", ["{} ", "{}\n", "{}\r\n", " {}"])
-def test_blanks_make_no_other_task(change: str, tmp_path: Path) -> None:
-    rows = [{"question": f"What is {number} + {number}?", "answer": 2 * number} for number in range(40)]
-    again = [{**row, "question": change.format(row["question"]).replace(" + ", "\u00a0+  ")} for row in rows[:6]]
-    for name, part in (("train", rows), ("val", again), ("test", rows[:1])):
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
-    env = {"id": "fedagentgym/Math-v0", "options": {"data": str(tmp_path)}}
-    with pytest.raises(DataError, match=r"clients train on \d of the 4 evaluated tasks"):
-        open_run(
-            {"env": env, "partition": {"clients": 1, "tasks_per_client": 32}, "federation": {"clients_per_round": 1}}
-        )
+CHANGES: Mapping[str, Callable[[str], str]] = {
+    "blank after": "{} ".format,
+    "line after": "{}\r\n".format,
+    "blank before": " {}".format,
+    "tabs": lambda text: text.replace(" ", "\t"),
+    "fixed blanks": lambda text: text.replace(" + ", "\u00a0+  "),
+    "no blanks at marks": lambda text: text.replace(" + ", "+"),
+    "capitals": str.upper,
+    "composed": partial(normalize, "NFC"),
+    "decomposed": partial(normalize, "NFD"),
+    "compatible": partial(normalize, "NFKC"),
+    "mark of byte order": "\ufeff{}".format,
+    "invisible": lambda text: text.replace("W", "W\u200b\u00ad"),
+}
+"""Each makes a copy of a question that a reader takes for the same."""
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+def test_a_copy_that_reads_alike_is_no_other_task(kind: str, tmp_path: Path) -> None:
+    if kind == "parquet":
+        pytest.importorskip("pyarrow")
+    rows = [
+        {"question": f"What is {number} + {number} caf\u00e9s \ufb01led?", "answer": 2 * number} for number in range(40)
+    ]
+    whole = {"partition": {"clients": 1, "tasks_per_client": 32}, "federation": {"clients_per_round": 1}}
+    for name, change in CHANGES.items():
+        folder = tmp_path / name
+        again = [{**row, "question": change(str(row["question"]))} for row in rows[:6]]
+        for split, part in (
+            ("train", rows),
+            ("val", again),
+            ("test", [{**row, "question": "One?"} for row in rows[:1]]),
+        ):
+            write_table(folder / f"{split}.{kind}", part)
+        env = {"id": "fedagentgym/Math-v0", "options": {"data": str(folder)}}
+        with pytest.raises(DataError, match=r"clients train on \d of the 4 evaluated tasks"):
+            open_run({"env": env, **whole})
+        open_run({"env": env, **whole, "evaluation": {"split": "test"}})
+
+
+def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    if path.suffix == ".parquet":
+        write_rows(rows, path)
+    elif path.suffix == ".csv":
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("2 + 2", "22"),
+        ("1 1", "11"),
+        ("a - b", "a + b"),
+        ("x", "y"),
+        ("caf\u00e9", "cafe"),
+        ("3.5", "35"),
+        ("\u03b1", "a"),
+    ],
+)
+def test_other_words_or_marks_are_another_question(first: str, second: str) -> None:
+    assert read_words(f"What is {first}?") != read_words(f"What is {second}?")
+    assert read_words(read_words(first)) == read_words(first)
 
 
 def test_states_that_are_alike_by_chance_are_no_leak() -> None:
