@@ -135,6 +135,11 @@ _USED: dict[str, tuple[str, ...]] = {
 """The settings beside `name` and `options` that agents use which load no model; all others are refused."""
 
 
+def draws_tokens(name: str) -> bool:
+    """Return whether an agent draws tokens at a temperature; one that is not the package's own may."""
+    return "decoding" in _USED.get(name, ("decoding",))
+
+
 class AgentSettings(Settings):
     """Which agent plays and how it is prompted: the section `agent` of a configuration. None leaves a choice to the agent.
 

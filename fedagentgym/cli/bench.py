@@ -29,6 +29,7 @@ from fedagentgym.cli.options import (
     assignments,
     option,
     parse_agent_settings,
+    refuse_keys,
     repeated,
 )
 from fedagentgym.leaderboard.metrics import Measures, find_ends, find_metric, format_spread
@@ -421,6 +422,7 @@ def _choose_entries(
         if suite.track != "agents":
             hint = "its agent is the same for all, a method is given by --set"
             raise OptionError(f"{suite.name} is on the methods track: {hint}")
+        refuse_keys(agent_set, {"decoding.temperature": "a suite plays every agent at its own temperature"})
         return [make_agent_entry(parse_agent_settings(agent, agent_set), name, **about)]
     if changes:
         if suite.track != "methods":

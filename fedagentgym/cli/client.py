@@ -22,7 +22,7 @@ from fedagentgym.cli.options import (
     PLUGINS,
     Group,
     option,
-    parse_assignments,
+    parse_env_options,
 )
 from fedagentgym.envs.registry import find_env_id
 
@@ -61,7 +61,7 @@ def init(file: Path, number: int, env: str, split: str, held_out: float, env_set
     """Write the file that describes the tasks of this machine, after opening them."""
     from fedagentgym.partitions.held import HeldSettings, open_held
 
-    plain = {"client": number, "env": {"id": find_env_id(env), "split": split, "options": parse_assignments(env_set)}}
+    plain = {"client": number, "env": {"id": find_env_id(env), "split": split, "options": parse_env_options(env_set)}}
     settings = HeldSettings.load({**plain, "held_out": held_out})
     if file.exists():
         raise DataError(f"{file} exists already: edit it, or name another file")

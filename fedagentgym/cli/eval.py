@@ -19,6 +19,7 @@ from fedagentgym.cli.options import (
     CLIENT,
     CLIENT_SPLIT,
     ENV_SET,
+    EVALUATED,
     JSON,
     PATH,
     PLUGIN_NAMES,
@@ -28,7 +29,8 @@ from fedagentgym.cli.options import (
     find_named_client,
     option,
     parse_agent_settings,
-    parse_assignments,
+    parse_env_options,
+    refuse_keys,
     repeated,
 )
 
@@ -120,9 +122,12 @@ def evaluate(
 
         play_suite(suite, agent or "tiny", agent_set, scenarios, plugins, output or ROOT, as_json)
         return
-    options = parse_assignments(env_set)
-    if "split" in options:
-        raise OptionError(f"the split is given by --split: --split {options['split']}")
+    options = parse_env_options(env_set)
+    from fedagentgym.agents.settings import draws_tokens
+
+    temperature = numbers["temperature"]
+    if temperature is not None and agent is not None and not draws_tokens(agent):
+        raise OptionError(f"--temperature does nothing to the agent {agent!r}: leave it out")
     if check is not None:
         _check(check, env, options, split, only, as_json)
         return
@@ -132,6 +137,7 @@ def evaluate(
     from fedagentgym.learning.misconceptions import measure_beliefs
 
     exported = agent is not None and has_agent_file(agent)
+    refuse_keys(agent_set, EVALUATED | ({"name": f"the agent is that of {agent}"} if exported else {}))
     named = {} if exported or (run is not None and agent is None) else parse_agent_settings(agent or "tiny", agent_set)
     opened = open_evaluation(
         EvaluationRequest(

@@ -27,7 +27,8 @@ from fedagentgym.cli.options import (
     open_named_env,
     option,
     parse_agent_settings,
-    parse_assignments,
+    parse_env_options,
+    refuse_keys,
 )
 
 if TYPE_CHECKING:
@@ -89,6 +90,8 @@ def serve(
     """Serve a policy to programs that you start, and record their episodes; nothing is trained."""
     from fedagentgym.learning.evaluation import format_episodes
 
+    started = "programs are started by you, and run as long as they want"
+    refuse_keys(agent_set, dict.fromkeys(("harness.command", "harness.processes"), started))
     world = _open_env(env, split, env_set)
     player, harness = _make_player(agent, agent_set, world, ())
     key, place = secrets.token_hex(16), output.with_name(f"{output.name}.key")
@@ -137,6 +140,8 @@ def check(
     command: tuple[str, ...],
 ) -> None:
     """Play some episodes with a program and report on its calls. Exits with 2 if it made no call, or sent no action."""
+    decided = {"harness.command": "the program stands after --", "harness.processes": "--processes says how many"}
+    refuse_keys(agent_set, decided)
     world = _open_env(env, split, env_set)
     player, _ = _make_player(agent, (*agent_set, f"harness.processes={processes}"), world, command)
     with contextlib.closing(player):
@@ -177,7 +182,7 @@ def init(folder: Path, library: str) -> None:
 
 
 def _open_env(name: str, split: str | None, env_set: Sequence[str]) -> TextEnv:
-    return open_named_env(name, {**({} if split is None else {"split": split}), **parse_assignments(env_set)})
+    return open_named_env(name, {**({} if split is None else {"split": split}), **parse_env_options(env_set)})
 
 
 def _make_player(

@@ -24,7 +24,7 @@ from fedagentgym.cli.options import (
     open_named_env,
     option,
     parse_agent_settings,
-    parse_assignments,
+    parse_env_options,
 )
 from fedagentgym.envs.core import TextEnv
 
@@ -82,7 +82,7 @@ def label(
     from fedagentgym.envs.protocols import Handicap, get_handicap
     from fedagentgym.partitions.labels import LabelPlan, handicap_expert, label_pool, pack_labels, read_labels
 
-    options = parse_assignments(env_set)
+    options = parse_env_options(env_set)
     opened = open_named_env(env, {**options, "split": split})
     split = opened.canonical_split(split)
     if agent in ("handicapped", "random"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,11 @@ def _silence(context: click.Context, parameter: click.Parameter, quiet: bool) ->
         set_verbosity("quiet")
 
 
+def _make_quiet() -> click.Option:
+    about = "Print results only, no progress."
+    return click.Option(["--quiet", "-q"], is_flag=True, expose_value=False, callback=_silence, help=about)
+
+
 class Command(click.Command):
     """A command that takes `-q` as the program does, and refuses options which it would not use.
 
@@ -38,6 +43,7 @@ class Command(click.Command):
         modes: Option -> the other parameters that the command uses with it; the rest are refused beside it.
         needs: Option -> parameters of which at least one must be given with it.
         excludes: Pairs of which one alone may be given.
+        same: Parameter -> the key that says the same in the assignments of this option: `{"seed": ("changes", "seed")}`.
 
     An option that is given twice is refused too, where one value counts.
     """
@@ -48,12 +54,12 @@ class Command(click.Command):
         modes: Mapping[str, Collection[str]] | None = None,
         needs: Mapping[str, Sequence[str]] | None = None,
         excludes: Collection[tuple[str, str]] = (),
+        same: Mapping[str, tuple[str, str]] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
-        self.modes, self.needs, self.excludes = modes or {}, needs or {}, excludes
-        names, about = ["--quiet", "-q"], "Print results only, no progress."
-        self.params.append(click.Option(names, is_flag=True, expose_value=False, callback=_silence, help=about))
+        self.modes, self.needs, self.excludes, self.same = modes or {}, needs or {}, excludes, same or {}
+        self.params.append(_make_quiet())
 
     def get_help_option_names(self, ctx: click.Context) -> list[str]:
         return list(HELP)
@@ -65,12 +71,14 @@ class Command(click.Command):
                 if times > 1 and isinstance(one, click.Option) and not (one.multiple or one.is_flag or one.count):
                     raise click.UsageError(f"{one.opts[0]} is given {times} times: which one counts?", ctx)
                 if isinstance(one, click.Option) and one.metavar == ASSIGNMENT:
-                    for key, often in Counter(text.partition("=")[0] for text in values[str(one.name)]).items():
+                    for key, often in Counter(_list_keys(values[str(one.name)])).items():
                         if often > 1:
                             raise click.UsageError(
                                 f"{one.opts[0]} {key[:80]} is given {often} times: which one counts?", ctx
                             )
-            self._check_use(ctx, {str(one.name): one for one in given if _is_given(one, values[str(one.name)])})
+            named = {str(one.name): one for one in given if _is_given(one, values[str(one.name)])}
+            self._check_use(ctx, named)
+            self._check_same(ctx, named, values)
         return super().parse_args(ctx, args)
 
     def _check_use(self, ctx: click.Context, given: Mapping[str, click.Parameter]) -> None:
@@ -95,6 +103,42 @@ class Command(click.Command):
                     f"{shown[first]} and {shown[second]} exclude each other: give one of the two", ctx
                 )
 
+    def _check_same(self, ctx: click.Context, given: Mapping[str, click.Parameter], values: Mapping[str, Any]) -> None:
+        """Refuse a setting that two options give."""
+        for name, (assigned, key) in self.same.items():
+            if name in given and assigned in given and key in _list_keys(values[assigned]):
+                first, second = (
+                    one.opts[0] if isinstance(one, click.Option) else one.make_metavar(ctx)
+                    for one in (given[name], given[assigned])
+                )
+                raise click.UsageError(f"{first} and {second} {key} are the same setting: which one counts?", ctx)
+
+
+def _list_keys(texts: Iterable[str]) -> list[str]:
+    """The keys to which assignments give values, one for each within a mapping; a bare name is that of its section."""
+    return [key.removesuffix(".name") for text in texts for key in _list_assigned(text)]
+
+
+def _list_assigned(text: str) -> list[str]:
+    from fedagentgym.base.settings import assign
+
+    key, _, value = text.partition("=")
+    if not value.lstrip().startswith("{"):
+        return [key.strip()]
+    try:
+        found = assign({}, text)
+    except OptionError:  # the command says what is wrong with it
+        return [key.strip()]
+    return list(_list_leaves(found, ""))
+
+
+def _list_leaves(value: object, key: str) -> Iterator[str]:
+    if not isinstance(value, Mapping) or not value:
+        yield key
+        return
+    for name, below in value.items():
+        yield from _list_leaves(below, f"{key}.{name}" if key else str(name))
+
 
 def _is_given(parameter: click.Parameter, value: object) -> bool:
     """Return whether a parameter stands on the command line; the parser lists arguments that do not."""
@@ -105,6 +149,11 @@ class Group(click.Group):
     """A group that lists its commands in the order of their declaration, each with the first paragraph of its help."""
 
     command_class = Command
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        if not any("-q" in one.opts for one in self.params):
+            self.params.append(_make_quiet())
 
     def get_help_option_names(self, ctx: click.Context) -> list[str]:
         return list(HELP)
@@ -196,6 +245,14 @@ def parse_assignments(texts: Iterable[str], settings: dict[str, Any] | None = No
     return reduce(assign, texts, settings or {})
 
 
+def parse_env_options(texts: Iterable[str]) -> dict[str, Any]:
+    """`--env-set` of a command that has `--split`."""
+    options = parse_assignments(texts)
+    if "split" in options:
+        raise OptionError(f"--env-set split: the split is given by --split: --split {options['split']}")
+    return options
+
+
 def open_named_env(name: str, options: dict[str, Any]) -> TextEnv:
     """The environment without gymnasium's wrappers; its name may be the short one."""
     from fedagentgym.envs import open_env
@@ -228,6 +285,17 @@ def find_named_client(client: int | None, file: Path | None) -> NamedClient | No
 
 # ---- agents ---------------------------------------------------------------------------------------------------------
 
+EVALUATED = {"decoding.temperature": "evaluations sample at --temperature"}
+"""The agent's settings that `eval` decides."""
+
+
+def refuse_keys(texts: Iterable[str], decided: Mapping[str, str]) -> None:
+    """Refuse an agent's setting that something else decides, with the reason of its key."""
+    for key in (key for text in texts for key in _list_assigned(text)):
+        if key in decided:
+            raise OptionError(f"--agent-set {key} does nothing here: {decided[key]}")
+
+
 AGENT_SET = assignments("--agent-set", help="Agent setting as key=value, for example context=window.")
 
 
@@ -238,6 +306,7 @@ def parse_agent_settings(name: str, assignments: Iterable[str] = ()) -> dict[str
     from fedagentgym.agents.model.store import find_model, list_models
     from fedagentgym.experiment.agent_file import has_agent_file, read_agent_file
 
+    refuse_keys(assignments := tuple(assignments), {"name": f"the agent is named already, {name!r}"})
     known = name in AGENTS
     if not known and (Path(name) / "config.yaml").is_file() and (Path(name) / "rounds").is_dir():
         raise OptionError(

@@ -28,7 +28,7 @@ from fedagentgym.cli.options import (
     open_named_env,
     option,
     parse_agent_settings,
-    parse_assignments,
+    parse_env_options,
 )
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.protocols import ShownToPeople, present
@@ -85,7 +85,7 @@ def play(
     env_set: tuple[str, ...],
 ) -> None:
     """Play an episode yourself, or watch an agent play one."""
-    options = parse_assignments(env_set)
+    options = parse_env_options(env_set)
     if (named := find_named_client(client, client_split)) is not None:
         from fedagentgym.experiment.evaluation import open_client_env
 

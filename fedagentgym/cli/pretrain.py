@@ -83,6 +83,8 @@ def pretrain(
     if env is None:
         raise OptionError("--env: in which environment is it to imitate the expert? For example --env ALFWorld")
     env_id, options = find_env_id(env), parse_assignments(env_set)
+    if "split" in options:
+        raise OptionError("--env-set split does nothing here: the expert is imitated on the split warmup")
     agent, chosen = _choose_settings(env_id, model, agent_set, settings)
     if starts_from_nothing(agent):
         made = pretrain_tiny(env_id, options, chosen, agent=agent, folder=output, seed=seed, force=force)

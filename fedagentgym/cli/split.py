@@ -32,6 +32,7 @@ from fedagentgym.cli.options import (
     assignments,
     option,
     parse_assignments,
+    parse_env_options,
     repeated,
 )
 from fedagentgym.envs.registry import find_env_id
@@ -140,12 +141,14 @@ def make(
         keywords["env_id"] = find_env_id(env)
     if "env_id" not in keywords or "partition" not in keywords:
         raise OptionError("name a sampler and an environment, for example: split make preference --env WebShop ...")
-    keywords["env"] = {**keywords.get("env", {}), **parse_assignments(env_set)}
+    keywords["env"] = {**keywords.get("env", {}), **parse_env_options(env_set)}
     roles: dict[str, int] = {}
     for text in role:
         name, equals, number = text.partition("=")
         if not equals or not number.strip().isdecimal():
             raise OptionError(f"cannot read the role {text!r}: write it as name=number, for example public=200")
+        if name.strip() in roles:
+            raise OptionError(f"--role {name.strip()} is given twice: which one counts?")
         roles[name.strip()] = int(number)
     kind = None if variant is None else parse_yaml(variant, "--variant")
     if variant is not None and not isinstance(kind, str | dict):
@@ -157,6 +160,9 @@ def make(
     for assignment in parameters:
         if (name := assignment.partition("=")[0].partition(".")[0].strip()) in _NOT_PARAMETERS:
             raise OptionError(f"--set {name}: not a parameter of a sampler, see split make --help")
+        if given.get(name) is not None:
+            flag = f"--{name.replace('_', '-')}"
+            raise OptionError(f"{flag} and --set {name} are the same setting: which one counts?")
     keywords = parse_assignments(parameters, keywords)
     made = federate(keywords.pop("env_id"), split=divided, server_overlap=server_overlap, **keywords)
     made.save(out)
@@ -359,9 +365,12 @@ def _open_or_make(text: str, env: str | None, clients: int | None, seed: int, en
         raise unknown_name_error("split file or sampler", name, SAMPLERS.names())
     if env is None:
         raise OptionError(f"the sampler {name!r} divides the tasks of an environment: name one with --env")
-    for assignment in assignments:
-        if assignment.partition("=")[0].strip() in _NOT_PARAMETERS:
-            raise OptionError(f"{text}: {assignment.partition('=')[0]!r} is no parameter of a sampler")
+    keys = [assignment.partition("=")[0].strip() for assignment in assignments]
+    for key in keys:
+        if key in _NOT_PARAMETERS:
+            raise OptionError(f"{text}: {key!r} is no parameter of a sampler")
+        if keys.count(key) > 1:
+            raise OptionError(f"{text}: {key} is given twice: which one counts?")
     keywords = parse_assignments(assignments, {"clients": clients, "seed": seed})
     return federate(find_env_id(env), partition=name, env=parse_assignments(env_set), **keywords)
 

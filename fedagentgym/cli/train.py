@@ -67,7 +67,7 @@ def _parse_sweeps(texts: Sequence[str]) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for text in texts:
         key, equals, listed = text.partition("=")
-        values = parse_yaml(f"[{listed}]", f"--sweep {text[:80]}") if equals else None
+        key, values = key.strip(), parse_yaml(f"[{listed}]", f"--sweep {text[:80]}") if equals else None
         if not key or not values or key in found:
             raise OptionError(f"--sweep: KEY=V,V,... is expected, each key once, got {text[:80]!r}")
         found[key] = values
@@ -135,7 +135,10 @@ def _print_run(result: RunResult, as_json: bool) -> None:
         print_summary(result.folder)
 
 
-@command(epilog="Example: fedagentgym demo --seed 1")
+@command(
+    epilog="Example: fedagentgym demo --seed 1",
+    same={"output": ("changes", "output.folder"), "seed": ("changes", "seed")},
+)
 @option(
     "--out",
     "output",
@@ -161,7 +164,10 @@ def demo(output: Path | None, seed: int, changes: tuple[str, ...], as_json: bool
         print_result(f"open {page} in a browser")
 
 
-@command(epilog="Example: fedagentgym train tiny-alfworld --set federation.rounds=2")
+@command(
+    epilog="Example: fedagentgym train tiny-alfworld --set federation.rounds=2",
+    same={"output": ("changes", "output.folder"), "seeds": ("changes", "seed")},
+)
 @CONFIG
 @CHANGES
 @PLUGIN_NAMES
@@ -197,8 +203,6 @@ def train(
     if sweeps and seeds is not None:
         raise OptionError("--sweep and --seeds are not for one command: --sweep seed=0,1 sweeps over seeds too")
     if output is not None:
-        if any(change.startswith("output.folder=") for change in changes):
-            raise OptionError("--out and --set output.folder are the same setting: which one counts?")
         changes = (*changes, f"output.folder={json.dumps(str(output))}")
     if sweeps:
         values = _parse_sweeps(sweeps)

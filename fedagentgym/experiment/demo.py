@@ -33,6 +33,8 @@ def run(folder: Path, seed: int, changes: Sequence[str] = (), *, verbose: bool =
         name: load_config(preset, [f"seed={seed}", f"output.folder={folder / name}", *changes])
         for name, preset in PRESETS.items()
     }
+    if any(Path(config.output.folder) != folder / name for name, config in configs.items()):
+        raise OptionError("--set output.folder: the demo has two runs, each in a folder of its own below that of --out")
     _make_room(configs)
     alone, together = configs["alone"], configs["together"]
     clients = together.partition.clients

@@ -150,7 +150,7 @@ def sweep(
     if not values:
         raise OptionError("a sweep names at least one key with its values")
     written: dict[str, list[str]] = {}
-    fixed = {change.partition("=")[0] for change in changes}
+    fixed = {change.partition("=")[0].strip() for change in changes}
     for key, tried in values.items():
         if key in fixed:
             raise OptionError(f"{key} is set for all runs, and has several values: leave one out")

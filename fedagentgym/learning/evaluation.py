@@ -162,6 +162,8 @@ def format_episodes(
 def with_temperature(agent: Player, temperature: float) -> Player:
     """The same agent as it is evaluated: with another sampling temperature, and without a program that is for learning
     alone. Agents without sampling are returned unchanged."""
+    if isinstance(agent, EndpointAgent):
+        return agent.at_temperature(temperature)
     if not isinstance(agent, TokenAgent):
         return agent
     harness = agent.harness if agent.harness is None or agent.harness.evaluates else None

@@ -14,6 +14,7 @@ from fedagentgym.agents.players.endpoint import CostCapError, EndpointAgent, End
 from fedagentgym.agents.presets import make_agent
 from fedagentgym.base.errors import OptionError
 from fedagentgym.envs.make import open_env
+from fedagentgym.learning.evaluation import evaluate
 from tests.network import stop_server
 
 from .test_agent import play
@@ -110,6 +111,13 @@ def test_episodes_are_played_and_counted(server: Server, context: str) -> None:
     assert lengths == ([1] * 12 if context == "window" else [1] * 6 + [3] * 6)
     assert len({request["seed"] for request in server.requests}) == 12
     agent.close()
+
+
+def test_an_evaluation_asks_at_its_own_temperature(server: Server) -> None:
+    agent = server.agent(decoding={"temperature": 0.9, "max_new_tokens": 7})
+    evaluate(agent, SHOP, tasks=2, temperature=0.25)
+    assert {(one["temperature"], one["max_tokens"]) for one in server.requests} == {(0.25, 7)}
+    assert agent.usage["requests"] == len(server.requests) > 0 and agent.endpoint.decoding.temperature == 0.9
 
 
 def test_rows_are_asked_concurrently_but_not_more_than_allowed(server: Server) -> None:
@@ -227,7 +235,7 @@ def test_parameters_that_a_model_refuses_are_left_out_with_a_word(
     server.answer = picky
     agent = server.agent(options={"concurrency": 1, "retries": 0})
     assert len(play(SHOP, agent.play(SHOP), count=2)) == 2
-    assert agent.endpoint.refused == ("max_tokens", "temperature", "seed")
+    assert agent.endpoint.refused == ["max_tokens", "temperature", "seed"]
     assert server.requests[-1]["max_completion_tokens"] == agent.endpoint.decoding.max_new_tokens
     assert "top_p" in server.requests[-1] and len(server.requests) == 4 + 3
     assert [record.message.split(":")[0] for record in caplog.records] == [

@@ -37,6 +37,11 @@ def list_commands(group: click.Group, before: tuple[str, ...] = ()) -> Iterator[
 COMMANDS = dict(list_commands(load_application()))
 
 
+def has_both(command: Command) -> bool:
+    options = {word for one in command.params for word in one.opts}
+    return {"--split", "--env-set"} <= options
+
+
 def write(command: Command, name: str) -> list[str]:
     """The words that give an option, or an argument."""
     parameter = next(one for one in command.params if one.name == name)
@@ -120,7 +125,7 @@ def test_an_empty_text_is_no_path(
     [
         ("train demo --out here --set output.folder=there", "--out and --set output.folder are the same setting"),
         ("eval --env Guess --agent random --agent-set model=x", "agent 'random' does not use model"),
-        ("eval --env Guess --agent expert --agent-set decoding.temperature=1", "agent 'expert' does not use decoding"),
+        ("eval --env Guess --agent expert --agent-set decoding.top_p=0.5", "agent 'expert' does not use decoding"),
         ("eval --env Guess --agent human --agent-set template=compact", "agent 'human' does not use template"),
         ("eval --env Guess --agent endpoint --agent-set model=m --agent-set dtype=float32", "does not use dtype"),
         ("bench run agents-tiny-v1 --agent random --agent-set model=x", "agent 'random' does not use model"),
@@ -140,6 +145,29 @@ def test_an_empty_text_is_no_path(
         ("split make uniform --env Guess --clients 3 --tasks-per-client 5 --omega 1", "unknown key"),
         ("play Guess --client 1", "--client-split is missing"),
         ("pretrain smollm2 --check", "for the tiny agents"),
+        ("pretrain tiny --env Guess --env-set split=val", "--env-set split does nothing here"),
+        ("eval --env Guess --agent random --agent-set name=expert", "the agent is named already, 'random'"),
+        ("bench run agents-tiny-v1 --agent random --agent-set name=expert", "the agent is named already, 'random'"),
+        ("gateway check --agent untrained-tiny --agent-set name=tiny -- true", "the agent is named already"),
+        ("gateway check --agent-set harness.processes=3 -- true", "--processes says how many"),
+        ("gateway check --agent-set harness={command:[true]} -- true", "the program stands after --"),
+        ("gateway serve --agent-set harness.command=[true]", "programs are started by you"),
+        ("eval --env Guess --agent tiny --agent-set decoding.temperature=1", "evaluations sample at --temperature"),
+        ("eval --env Guess --agent tiny --agent-set decoding={temperature:1}", "evaluations sample at --temperature"),
+        ("bench run agents-tiny-v1 --agent tiny --agent-set decoding.temperature=1", "its own temperature"),
+        ("eval --env Guess --agent expert --temperature 0.5", "--temperature does nothing to the agent 'expert'"),
+        ("eval --env Guess --agent random --temperature 0.5", "--temperature does nothing to the agent 'random'"),
+        ("train tiny-skills --seeds 1,2 --set seed=3", "--seeds and --set seed are the same setting"),
+        ("train tiny-skills --out a --set output={folder:b}", "--out and --set output.folder are the same setting"),
+        ("demo --seed 1 --set seed=2", "--seed and --set seed are the same setting"),
+        ("demo --out a --set output.folder=b", "--out and --set output.folder are the same setting"),
+        ("demo --set output.folder=b", "the demo has two runs"),
+        ("split make uniform --env Guess --clients 2 --role public=3 --role public=5", "--role public is given twice"),
+        ("split make uniform --env Guess --clients 2 --set clients=3", "--clients and --set clients are the same"),
+        ("split make preference --env Guess --omega 0.9 --set omega=1", "--omega and --set omega are the same"),
+        ("split make uniform --env Guess --tasks-per-client 5 --set tasks_per_client=6", "are the same setting"),
+        ("split make uniform --env Guess --seed 1 --set seed=2", "--seed and --set seed are the same setting"),
+        ("split compare uniform,overlap=2,overlap=3 --env Guess --clients 2", "overlap is given twice"),
     ],
 )
 def test_what_only_the_values_tell_is_refused_too(
@@ -150,6 +178,61 @@ def test_what_only_the_values_tell_is_refused_too(
         made = "split make uniform --env Guess --clients 2 --tasks-per-client 3 --out split.json"
         assert main(made.split()) == 0
         capsys.readouterr()
-    assert main(line.split()) == 2
+    assert main([word.replace(":", ": ") for word in line.split()]) == 2
     said = capsys.readouterr().err
     assert says in said and said.count("\n") == 1
+    assert [one.name for one in tmp_path.iterdir()] == (["split.json"] if "split.json" in line else [])
+
+
+@pytest.mark.parametrize("words", [words for words, command in COMMANDS.items() if has_both(command)], ids=" ".join)
+def test_a_split_is_given_by_its_option(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--env-set split=test` beside `--split val` would play one of the two."""
+    monkeypatch.chdir(tmp_path)
+    more = {
+        ("split", "make"): ["uniform"],
+        ("client", "init"): ["client.yaml", "--client", "0"],
+        ("gateway", "check"): ["--agent", "untrained-tiny"],
+        ("eval",): ["--agent", "random"],
+    }
+    env = (
+        ["Guess"]
+        if any(one.name == "env" and isinstance(one, click.Argument) for one in COMMANDS[words].params)
+        else []
+    )
+    env = env or ["--env", "Guess"]
+    end = ["--", "true"] if words == ("gateway", "check") else []
+    for split in ([], ["--split", "val"]):
+        assert main([*words, *more.get(words, []), *env, *split, "--env-set", "split=test", *end]) == 2
+        assert "--env-set split: the split is given by --split: --split test" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "named"),
+    [
+        ("seed=1", " seed =2", "seed"),
+        ("federation={rounds: 3}", "federation.rounds=4", "federation.rounds"),
+        ("federation.rounds=4", "federation={rounds: 3, workers: 2}", "federation.rounds"),
+        ("learning={kl: 1, loss: {clip: 1}}", "learning.loss.clip=2", "learning.loss.clip"),
+        ("algorithm=fedprox", "algorithm.name=scaffold", "algorithm"),
+        ("algorithm={name: fedprox}", "algorithm=scaffold", "algorithm"),
+    ],
+)
+def test_a_key_within_a_mapping_is_given_once_too(
+    first: str, second: str, named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in (
+        ["train", "demo"],
+        ["plan", "demo"],
+        ["presets", "demo"],
+        ["resume", "run"],
+        ["bench", "run", "smoke"],
+    ):
+        assert main([*command, "--set", first, "--set", second]) == 2
+        assert f"--set {named} is given 2 times: which one counts?" in capsys.readouterr().err
+    assert main(["train", "demo", "--sweep", "seed=1,2", "--sweep", " seed=3"]) == 2
+    assert main(["train", "demo", "--sweep", "seed=1,2", "--set", " seed=3"]) == 2
+    capsys.readouterr()
+    assert main(["presets", "tiny-skills", "--set", "algorithm=fedprox", "--set", "algorithm.proximal=0.1"]) == 0

@@ -7,6 +7,7 @@ server's numbers where they can be true and otherwise here; a limit stops the ev
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -120,7 +121,7 @@ class Endpoint:
             raise OptionError("agent.options.cost_cap needs prices: set input_price and output_price")
         self.model, self.options, self.decoding = model, options, decoding
         self.usage = Usage()
-        self.refused: tuple[str, ...] = ()
+        self.refused: list[str] = []
         key = os.environ.get(options.key_variable, "")
         if not key.isascii() or not key.isprintable():
             raise OptionError(f"the variable {options.key_variable} holds a character that no key has")
@@ -175,7 +176,7 @@ class Endpoint:
             "max_tokens": self.decoding.max_new_tokens,
             "seed": seed,
         }
-        for name in self.refused:
+        for name in tuple(self.refused):
             value = chosen.pop(name, None)
             if name in _REPLACED and value is not None:
                 chosen[_REPLACED[name]] = value
@@ -187,7 +188,7 @@ class Endpoint:
             return False
         with self._lock:
             if name not in self.refused:
-                self.refused = (*self.refused, name)
+                self.refused.append(name)
                 instead = f", {_REPLACED[name]} is sent instead" if name in _REPLACED else ""
                 log.warning("model %r takes no %s: it is left out%s (%s)", self.model, name, instead, fault)
         return True
@@ -291,6 +292,13 @@ class EndpointAgent:
     @property
     def usage(self) -> dict[str, float]:
         return asdict(self.endpoint.usage)
+
+    def at_temperature(self, temperature: float) -> EndpointAgent:
+        """The same agent with another sampling temperature; both count what they use together."""
+        found = copy.copy(self)
+        found.endpoint = copy.copy(self.endpoint)
+        found.endpoint.decoding = self.endpoint.decoding.model_copy(update={"temperature": temperature})
+        return found
 
     def play(self, env: TextEnv) -> EndpointPlayers:
         return EndpointPlayers(self, env)
