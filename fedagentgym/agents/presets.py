@@ -150,6 +150,7 @@ def require_model(settings: AgentSettings) -> str:
     """Return the model of an agent that imitates before it learns."""
     model = get_model(settings)
     if model is None:
+        AGENTS.get_target(settings.name)  # an unknown agent is another mistake
         raise OptionError(
             f"warm_start trains a language model, and agent {settings.name!r} has none: name one (agent.model), or leave it out"
         )

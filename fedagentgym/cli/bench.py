@@ -13,7 +13,7 @@ import click
 
 from fedagentgym.base.errors import DataError, OptionError, join_names, unknown_name_error
 from fedagentgym.base.escape import escape_terminal, quote_word
-from fedagentgym.base.progress import get_console, get_error_console, make_table, print_result
+from fedagentgym.base.progress import get_console, get_error_console, is_quiet, make_table, print_result
 from fedagentgym.base.rounding import count_things, format_bytes, format_fixed, format_range
 from fedagentgym.cli.completion import complete_agents, complete_suites
 from fedagentgym.cli.options import (
@@ -549,7 +549,7 @@ def _find_entries(folders: Sequence[Path]) -> list[Path]:
 
 def _name_entries(doing: str, entries: Sequence[SuiteRun]) -> None:
     """Name what is about to be written, before it is."""
-    for one in entries:
+    for one in () if is_quiet() else entries:
         get_error_console().print(f"{doing} {one.folder}: {one.suite.name}, {one.entry.name}", highlight=False)
 
 
@@ -721,6 +721,7 @@ def verify(
     own = None if suite is None else load_suite(suite)
     if rerun and len(folders) > 1:
         raise OptionError("--rerun is about one result: name one")
+    plain = []
     for folder in folders:
         if not (folder / ENTRY).is_file() and (inside := find_results(folder)) != [folder]:
             named = f": name each, such as {inside[0]}" if inside else ""
@@ -730,11 +731,13 @@ def verify(
         if to is not None:
             write_verification(found, folder, to, again)
         if as_json:
-            click.echo(json.dumps(found.model_dump(mode="json")))
+            plain.append(found.model_dump(mode="json"))
             continue
         print_result(f"{folder}: verified")
         rows = [(claim.status, claim.name, claim.about) for claim in found.claims]
         print_result(make_table(("", "", ""), rows, text=3))
+    if as_json:
+        click.echo(json.dumps(plain))
 
 
 @bench.command(epilog="Example: fedagentgym bench regrade results/smoke/zero-shot.zip --out new.zip")
@@ -755,12 +758,14 @@ def regrade(result: Path, to: Path, suite: str | None, plugins: tuple[str, ...],
         print_result(part)
 
 
-@bench.command(epilog="Example: fedagentgym bench export results --parquet runs.parquet")
+@bench.command(epilog="Example: fedagentgym bench export results --out runs.parquet")
 @click.argument("results", type=PATH, nargs=-1, required=True, metavar="RESULT...", help="Results, or folders of them.")
-@option("--parquet", type=PATH, required=True, metavar="FILE", help="File to write, one row for each run.")
-def export(results: tuple[Path, ...], parquet: Path) -> None:
+@option("--out", "table", type=PATH, required=True, metavar="FILE", help="Parquet file to write, one row for each run.")
+def export(results: tuple[Path, ...], table: Path) -> None:
     """Write the runs of results as a table, one row for each, for pandas, duckdb or a viewer of data sets (extra `[data]`)."""
     from fedagentgym.leaderboard.results import write_parquet
 
-    count = write_parquet(results, parquet)
-    print_result(f"{parquet}: {count_things(count, 'run')}")
+    if table.suffix != ".parquet":
+        raise OptionError(f"--out {table}: the table is a parquet file, name it such as runs.parquet")
+    count = write_parquet(results, table)
+    print_result(f"{table}: {count_things(count, 'run')}")

@@ -64,8 +64,9 @@ def run_guarded(command: Callable[[], object]) -> int:
         from fedagentgym.cli.application import COMMANDS
 
         name = error.option_name.lstrip("-")
-        hint = f"No such option '--{name}'. It is a command: fedagentgym {name}"
-        return _print_error(hint if name in COMMANDS else error.format_message())
+        if name in COMMANDS:
+            return _print_error(f"No such option '--{name}'. It is a command: fedagentgym {name}")
+        return _print_error(_explain_place(error) if name == "out" else error.format_message())
     except click.ClickException as error:
         return _print_error(error.format_message())
     except (click.Abort, KeyboardInterrupt) as error:
@@ -89,6 +90,17 @@ def run_guarded(command: Callable[[], object]) -> int:
     except BaseException as error:
         return _print_unexpected(error)
     return result if isinstance(result, int) else 0
+
+
+def _explain_place(error: click.NoSuchOption) -> str:
+    """Say where the place stands that a command without `--out` writes to."""
+    context = error.ctx
+    for one in [] if context is None else context.command.params:
+        if isinstance(one, click.Argument) and isinstance(one.type, click.Path) and context is not None:
+            place = one.make_metavar(context)
+            if context.command.name == "init":
+                return f"No such option '--out': {context.command_path} {place} names what is written"
+    return error.format_message()
 
 
 def _print_error(message: str, code: int = USER_ERROR, *, whole: bool = False) -> int:

@@ -53,9 +53,9 @@ def push(path: Path, name: str, private: bool, licence: str | None) -> None:
         print_result(f"pushed {about} to {push_folder(Path(folder) / 'repository', kind, name, private=private)}")
 
 
-@hub.command(epilog="Example: fedagentgym hub benchmark agents-tiny-v1 board")
+@hub.command(epilog="Example: fedagentgym hub benchmark agents-tiny-v1 --out board")
 @click.argument("suite_name", metavar="SUITE", help="A suite of the agents track.", shell_complete=complete_suites)
-@click.argument("folder", type=PATH, help="Folder to write; it must not exist.")
+@option("--out", "folder", type=PATH, required=True, metavar="FOLDER", help="Folder to write; it must not exist.")
 @option("--license", "licence", default=LICENCE, help="Licence of the tasks, by the hub's name for it.")
 @PLUGINS
 def benchmark(suite_name: str, folder: Path, licence: str) -> None:
@@ -70,9 +70,9 @@ def benchmark(suite_name: str, folder: Path, licence: str) -> None:
     print_result(f"{folder} has {count_things(count, 'task')} of {suite_name}: push it with the hub's own client")
 
 
-@hub.command(epilog="Example: fedagentgym hub pull me/my-split split")
+@hub.command(epilog="Example: fedagentgym hub pull me/my-split --out split")
 @click.argument("name", help="The repository: OWNER/NAME.")
-@click.argument("folder", type=PATH, help="A new folder for its files.")
+@option("--out", "folder", type=PATH, required=True, metavar="FOLDER", help="Folder for its files; it must not exist.")
 @option("--revision", help="A branch, tag or commit.")
 def pull(name: str, folder: Path, revision: str | None) -> None:
     """Pull a split, a result or an agent, and check it; if it is damaged, nothing is written."""
@@ -136,7 +136,7 @@ def prepare(path: Path, folder: Path, name: str, given: str | None = None) -> tu
         head = write_head(licence, ("benchmark",), count, {"default": RUNS})
         card = (
             f"{head}\n# {escape_markdown(name)}\n\n{escape_markdown(about[0].upper() + about[1:])}, every ranked episode"
-            f" included; `{RUNS}` has a row for each run.\n\n```\nfedagentgym hub pull {name} results\n"
+            f" included; `{RUNS}` has a row for each run.\n\n```\nfedagentgym hub pull {name} --out results\n"
             "fedagentgym bench verify $(find results -name '*.zip')\n```\n"
         )
         (folder / "README.md").write_text(card, "utf-8")

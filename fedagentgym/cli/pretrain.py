@@ -115,12 +115,14 @@ def _ship(env_id: str | None, as_json: bool) -> None:
     """Make the package's agents, and put them into it."""
     from fedagentgym.learning import shipped
 
+    plain = []
     for name, recipe in shipped.list_shipped_recipes(env_id).items():
         made = shipped.ship(name, recipe)
-        if as_json:
-            click.echo(json.dumps({"folder": str(made.folder), **made.note}))
-        else:
+        plain.append({"folder": str(made.folder), **made.note})
+        if not as_json:
             print_result(f"made {made.folder}: success {format_fixed(made.note['success'], 3)}")
+    if as_json:
+        click.echo(json.dumps(plain))
 
 
 def _check(env_id: str | None, as_json: bool) -> None:

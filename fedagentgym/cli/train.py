@@ -215,9 +215,12 @@ def train(
             results = [running.train(config, changes, plugins=plugins, force=force, **watch)]
         else:
             results = running.train(config, changes, seeds=seeds, plugins=plugins, force=force, **watch)
+    if seeds is not None and as_json:
+        click.echo(canonical_json([result.record for result in results]))
+        return
     for result in results:
         _print_run(result, as_json)
-    if seeds is not None and not as_json:
+    if seeds is not None:
         print_result(
             f"all seeds together, beside another run: fedagentgym compare {quote_word(results[0].folder.parent)} RUN",
             soft_wrap=True,

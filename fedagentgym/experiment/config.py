@@ -7,6 +7,7 @@ nearest known one.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import os
@@ -27,7 +28,9 @@ from fedagentgym.algorithms.runtime import EnvSettings, ExperimentSpec, Partitio
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import (
     DataError,
+    FedAgentGymError,
     OptionError,
+    UnknownNameError,
     find_closest_name,
     join_names,
     show_value,
@@ -235,13 +238,20 @@ def load_config(
         found, variants, where = _parse_source(name)
         plain = copy.deepcopy(found)
         chosen = [*filter(None, named.split(","))]
+        if twice := [variant for variant in chosen if chosen.count(variant) > 1]:
+            raise OptionError(f"{name} names the variant {twice[0]!r} twice: once is enough")
         for variant in chosen:
             if variant not in variants or JOINT in variant:
                 if variant in ALGORITHMS:
                     raise OptionError(
                         f"{where} has no variant {variant!r}, which is a method: --set algorithm={variant}"
                     )
-                raise unknown_name_error(f"variant of {where}", variant, [one for one in variants if JOINT not in one])
+                known = [one for one in variants if JOINT not in one]
+                method = find_closest_name(variant, ALGORITHMS.names())
+                if method is not None and find_closest_name(variant, known) is None:
+                    hint = f"did you mean the method {method!r}: --set algorithm={method}?"
+                    raise UnknownNameError(f"unknown variant of {where} {variant!r}: {hint}")
+                raise unknown_name_error(f"variant of {where}", variant, known)
             plain = merge(plain, variants[variant])
         for names, settings in variants.items():
             if JOINT in names and set(names.split(JOINT)) <= set(chosen):
@@ -253,7 +263,24 @@ def load_config(
     own = plain.get("plugins")  # anything but a list of texts is reported when the configuration is validated
     own = own if isinstance(own, list | tuple) else ()
     load_plugins([*(plugin for plugin in own if isinstance(plugin, str)), *plugins])
-    return resolve_config(plain, plugins)
+    try:
+        return resolve_config(plain, plugins)
+    except OptionError as error:
+        if isinstance(source, str) and (companion := _find_companion(source, changes)) is not None:
+            raise OptionError(f"{error}; this variant changes what another one sets: {companion}") from None
+        raise
+
+
+def _find_companion(source: str, changes: Sequence[str]) -> str | None:
+    """The first other variant of a preset that has the one variant in `source` laid over it, if there is one that has it."""
+    name, _, variant = source.partition(":")
+    if not variant or "," in variant:
+        return None
+    for other in list_variants(name):
+        with contextlib.suppress(FedAgentGymError):
+            load_config(f"{name}:{other},{variant}", changes)
+            return f"{name}:{other},{variant}"
+    return None
 
 
 def resolve_config(plain: Mapping[str, Any], plugins: Sequence[str] = ()) -> RunConfig:
@@ -293,6 +320,8 @@ def _parse_source(name: str) -> tuple[dict[str, Any], dict[str, Mapping[str, Any
     else:
         guess = find_closest_name(name, list_presets())
         hint = f"did you mean {guess!r}?" if guess else f"presets are {join_names(list_presets(), 40)}"
+        if name in ALGORITHMS:
+            hint = f"it is a method: fedagentgym train PRESET --set algorithm={name}"
         raise OptionError(f"there is no file and no preset {name!r}: {hint}")
     plain = _parse_yaml(text, where)
     if not isinstance(plain, Mapping):

@@ -111,7 +111,10 @@ def prepare_folder(folder: Path, config: EvaluationConfig) -> RunFolder:
         raise OptionError(f"{format_path(folder)} holds other files than an evaluation's: name another folder (--out)")
     if run.is_run and ("partition" in run.config or "evaluation" not in run.config):
         raise OptionError(f"{format_path(folder)} holds a training run: name another folder (--out)")
-    if run.is_run and (run.is_finished or canonical_json(run.config) != canonical_json(config.plain())):
+    is_same = run.is_run and canonical_json(run.config) == canonical_json(config.plain())
+    if run.is_run and not is_same:
+        log.warning("%s holds another evaluation, of %s: it is replaced", format_path(folder), run.config.get("name"))
+    if run.is_run and (run.is_finished or not is_same):
         with lock_folder(folder):
             for entry in folder.iterdir():
                 if entry.name != ".lock":

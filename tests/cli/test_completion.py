@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -10,11 +11,13 @@ from pathlib import Path
 import click
 import pytest
 
+from fedagentgym.cli.application import load_application
 from fedagentgym.cli.completion import SHELLS, VARIABLE
 from fedagentgym.cli.main import main
 from tests.fuzz.test_commands import FOUND
 
 BASH = shutil.which("bash")
+GROUPS = [name for name, command in load_application().commands.items() if isinstance(command, click.Group)]
 
 
 def ask(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], line: str) -> list[str]:
@@ -109,7 +112,31 @@ def test_a_key_is_assigned_once(name: str, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_one_word_names_what_is_written() -> None:
-    """`--out` everywhere; a choice beside the runs of `bench tune`, and the one row of `bench export`, are other things."""
+    """`--out`, but for what is written besides, and for `init`, which makes the place that it is given as git's does."""
+    besides = {"--plot", "--pack", "--chosen", "--store", "--weights"}
+    counted = 0
     for name, command in FOUND.items():
-        names = {word for one in command.params if isinstance(one, click.Option) for word in one.opts}
-        assert not names & {"--output", "--to", "--page", "--folder"}, name
+        for one in command.params:
+            told = (getattr(one, "help", "") or "").lower()
+            is_written = isinstance(one.type, click.Path) and re.search(
+                r"\bwrite\b|\bnew\b|must not exist|\bdraw\b", told
+            )
+            if is_written and isinstance(one, click.Argument):
+                assert name.endswith(" init"), name
+            elif is_written:
+                assert one.opts[0] == "--out" or one.opts[0] in besides, (name, one.opts)
+                counted += one.opts[0] == "--out"
+    assert counted > 10
+
+
+@pytest.mark.parametrize("name", [name for name in FOUND if name.endswith(" init") and name != "openenv init"])
+def test_a_place_that_stands_alone_is_named(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*name.split(), "--out", "place"]) == 2
+    assert "names what is written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("group", [(), *((name,) for name in GROUPS)], ids=lambda group: " ".join(group) or "all")
+def test_quiet_stands_at_any_place(group: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*group, "-q", "--help"]) == 0 and "-q" in capsys.readouterr().out
+    assert main([*group, "--quiet", "nothing-of-this-name"]) == 2
+    assert "nothing-of-this-name" in capsys.readouterr().err

@@ -123,14 +123,14 @@ def test_a_split_is_pushed_and_pulled_and_loaded_by_its_name(hub: Hub, split: Cl
     assert split.digest in held["README.md"].decode()
     again = hub.run(tmp_path, "-m", "fedagentgym", "hub", "push", file, "me/clients")
     assert again.returncode == 0, again.stderr
-    pulled = hub.run(tmp_path, "-m", "fedagentgym", "hub", "pull", "me/clients", tmp_path / "pulled")
+    pulled = hub.run(tmp_path, "-m", "fedagentgym", "hub", "pull", "me/clients", "--out", tmp_path / "pulled")
     assert pulled.returncode == 0 and split.digest in pulled.stdout, pulled.stderr
     assert fedagentgym.load_client_split(tmp_path / "pulled" / "split.json").digest == split.digest
     program = "import fedagentgym; print(fedagentgym.load_client_split('me/clients').digest)"
     assert hub.run(tmp_path, "-c", program).stdout.strip() == split.digest
     hub.repositories.clear()
     assert hub.run(tmp_path, "-c", program).stdout.strip() == split.digest, "it is in the cache"
-    missing = hub.run(tmp_path, "-m", "fedagentgym", "hub", "pull", "me/clients", tmp_path / "more")
+    missing = hub.run(tmp_path, "-m", "fedagentgym", "hub", "pull", "me/clients", "--out", tmp_path / "more")
     assert missing.returncode == 2 and missing.stderr.count("\n") == 1, missing.stderr
     assert missing.stderr.startswith("fedagentgym: cannot pull me/clients: ") and not (tmp_path / "more").exists()
 
@@ -142,11 +142,11 @@ def test_a_transfer_that_breaks_off_or_a_changed_file_leaves_nothing(
     file = split.save(tmp_path / "split.json")
     assert hub.run(tmp_path, "-m", "fedagentgym", "hub", "push", file, "me/clients").returncode == 0
     hub.cut = "split.json"
-    broken = hub.run(tmp_path, "-m", "fedagentgym", "hub", "pull", "me/clients", tmp_path / "pulled")
+    broken = hub.run(tmp_path, "-m", "fedagentgym", "hub", "pull", "me/clients", "--out", tmp_path / "pulled")
     assert broken.returncode == 2 and broken.stderr.count("\n") == 1, broken.stderr
     hub.cut, held = None, hub.repositories["datasets", "me/clients"]
     held["split.json"] = held["split.json"].replace(b"guess/train/00001", b"guess/train/00002")
-    changed = hub.run(tmp_path, "-m", "fedagentgym", "hub", "pull", "me/clients", tmp_path / "pulled")
+    changed = hub.run(tmp_path, "-m", "fedagentgym", "hub", "pull", "me/clients", "--out", tmp_path / "pulled")
     assert changed.returncode == 2 and changed.stderr.count("\n") == 1, changed.stderr
     held["../outside.json"] = b"{}"
     held["run.py"] = b"print()"
@@ -164,7 +164,9 @@ def test_a_result_and_an_agent_come_back_as_they_were(hub: Hub, tmp_path: Path) 
     make_agent_folder(agent)
     pairs = {"me/result": result, "me/agent": agent}
     folders = {name: tmp_path / name.replace("/", "-") for name in pairs}
-    lines = [("push", path, name) for name, path in pairs.items()] + [("pull", *one) for one in folders.items()]
+    lines = [("push", path, name) for name, path in pairs.items()] + [
+        ("pull", name, "--out", folder) for name, folder in folders.items()
+    ]
     done = hub.run(tmp_path, "-c", LINES, json.dumps([["hub", *map(str, line)] for line in lines]))
     assert done.stdout.endswith("[0, 0, 0, 0]\n"), done.stderr
     for name, path in pairs.items():
@@ -223,7 +225,7 @@ def test_a_suite_of_agents_is_a_benchmark_of_the_hub(tmp_path: Path, capsys: pyt
     pytest.importorskip("pyarrow")
     import pyarrow.parquet
 
-    assert main(["hub", "benchmark", "agents-tiny-v1", str(tmp_path / "board")]) == 0
+    assert main(["hub", "benchmark", "agents-tiny-v1", "--out", str(tmp_path / "board")]) == 0
     suite = load_suite("agents-tiny-v1")
     plain = yaml.safe_load((tmp_path / "board" / "eval.yaml").read_text())
     assert set(plain) == {"name", "description", "evaluation_framework", "tasks"}
@@ -242,7 +244,7 @@ def test_a_suite_of_agents_is_a_benchmark_of_the_hub(tmp_path: Path, capsys: pyt
         _, info = env.reset(seed=0, options={"task": rows[-1]["task"]})
         assert rows[-1][task["field_spec"]["input"]] == info["prompt"]
     capsys.readouterr()
-    assert main(["hub", "benchmark", "smoke", str(tmp_path / "methods")]) == 2
+    assert main(["hub", "benchmark", "smoke", "--out", str(tmp_path / "methods")]) == 2
     assert "methods track" in capsys.readouterr().err and not (tmp_path / "methods").exists()
 
 

@@ -7,10 +7,12 @@ import inspect
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from fedagentgym.cli.main import main
+from fedagentgym.experiment.result import RunResult
 from tests.cli.test_width import RUN
 from tests.fuzz.test_commands import FOUND
 
@@ -72,6 +74,23 @@ def read_json(line: str, capsys: pytest.CaptureFixture[str]) -> object:
     capsys.readouterr()
     assert main([*line.split(), "--json"]) in (0, 3), line
     return json.loads(capsys.readouterr().out)
+
+
+def test_several_results_are_one_document(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    made = [RunResult(tmp_path / str(seed), {"seed": seed}) for seed in (1, 2)]
+    monkeypatch.setattr("fedagentgym.experiment.run.train", lambda *given, **named: made)
+    assert read_json("train demo --seeds 1,2", capsys) == [{"seed": 1}, {"seed": 2}]
+    archive = RESULTS / "agents-tiny-v1" / "random.zip"
+    checked = SimpleNamespace(model_dump=lambda mode: {"result": mode})
+    monkeypatch.setattr("fedagentgym.leaderboard.verify.verify", lambda folder, **named: checked)
+    for count in (1, 3):
+        assert read_json(f"bench verify{f' {archive}' * count}", capsys) == [{"result": "json"}] * count
+    shipped = {name: SimpleNamespace(folder=name, note={"success": 1.0}) for name in "ab"}
+    monkeypatch.setattr("fedagentgym.learning.shipped.list_shipped_recipes", lambda env: dict.fromkeys(shipped))
+    monkeypatch.setattr("fedagentgym.learning.shipped.ship", lambda name, recipe: shipped[name])
+    assert read_json("pretrain tiny --ship", capsys) == [{"folder": name, "success": 1.0} for name in "ab"]
 
 
 def test_what_is_printed_is_json(

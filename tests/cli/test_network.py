@@ -75,7 +75,7 @@ def test_what_is_far_away_is_not_fetched(what: str, tried: list[str], capsys: py
 
 
 @pytest.mark.parametrize(
-    "line", [["data", "add", "alfworld"], ["model", "add", HUB_MODEL], ["hub", "pull", HUB_MODEL, "here"]]
+    "line", [["data", "add", "alfworld"], ["model", "add", HUB_MODEL], ["hub", "pull", HUB_MODEL, "--out", "here"]]
 )
 def test_commands_that_fetch_do_so(line: list[str], tried: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(line) == 2 and tried, capsys.readouterr().err

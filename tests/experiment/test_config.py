@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from benchmarks.paper_tables import TABLE1
 from fedagentgym.algorithms.runtime import ExperimentSpec
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.experiment.config import RunConfig, list_presets, list_variants, load_config
+from fedagentgym.experiment.opened import open_data
 
 MINIMAL: dict[str, Any] = {"env": {"id": "fedagentgym/Guess-v0"}, "partition": {"clients": 3}}
 EVERY_PRESET = [*list_presets()] + [f"{p}:{v}" for p in list_presets() for v in list_variants(p)]
@@ -56,6 +58,44 @@ def test_every_preset_and_variant_is_a_valid_configuration(name: str) -> None:
     if variant:
         assert config.digest != load_config(preset).digest or variant in NAMES_OF_THE_BASE
         assert config.output.folder.endswith(variant.replace(",", "-"))
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("tiny-math:experts-4", "this variant changes what another one sets: tiny-math:fedgrpo,experts-4"),
+        ("tiny-skills:swap-random", "tiny-skills:pubswap,swap-random"),
+        ("tiny-skills:fixed-weights", "tiny-skills:fedmoa,fixed-weights"),
+        ("tiny-skills:iid,fedprox,iid", "tiny-skills names the variant 'iid' twice"),
+        ("demo:fedprx", "did you mean the method 'fedprox': --set algorithm=fedprox"),
+        ("demo:alon", "did you mean 'alone'"),
+        ("fedprox", "it is a method: fedagentgym train PRESET --set algorithm=fedprox"),
+    ],
+)
+def test_a_variant_that_says_nothing_by_itself_names_its_companion(name: str, says: str) -> None:
+    with pytest.raises(FedAgentGymError, match=re.escape(says)):
+        load_config(name)
+
+
+@pytest.mark.parametrize("variant", ["iid", "one-procedure"])
+def test_divisions_of_many_skills_open_by_themselves(variant: str) -> None:
+    config = load_config(f"tiny-skills:{variant}")
+    assert len(open_data(config)[0]) == config.partition.clients
+    both = load_config(f"tiny-skills:skills-32,{variant}")
+    assert config.env == both.env and config.partition.sampler == both.partition.sampler
+
+
+def test_an_unknown_agent_is_named_before_what_it_lacks() -> None:
+    with pytest.raises(FedAgentGymError, match="unknown agent 'tinny': did you mean 'tiny'"):
+        load_config("tiny-skills", ["agent=tinny"])
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:9", "gpu", "tpu:0", "cuda:x"])
+def test_a_device_that_is_not_here_is_one_sentence(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: device == "cuda:9")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    with pytest.raises(OptionError, match=f"device '{device}'"):
+        open_data(load_config("small-skills", [f"agent.device={device}"]))
 
 
 def test_the_presets_follow_the_papers_protocol() -> None:

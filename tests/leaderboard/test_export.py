@@ -16,7 +16,7 @@ def test_every_run_of_committed_results_is_a_row(tmp_path: Path, capsys: pytest.
     parquet = pytest.importorskip("pyarrow.parquet")
     places = [RESULTS / "methods-tiny-math-v2" / "pubswap.zip", RESULTS / "agents-tiny-v1"]
     file = tmp_path / "runs.parquet"
-    assert main(["bench", "export", *map(str, places), "--parquet", str(file)]) == 0
+    assert main(["bench", "export", *map(str, places), "--out", str(file)]) == 0
     rows = parquet.read_table(file).to_pylist()
     result = Result(places[0])
     mine = {(row["scenario"], row["seed"]): row for row in rows if row["suite"] == result.suite.name}
@@ -35,5 +35,5 @@ def test_every_run_of_committed_results_is_a_row(tmp_path: Path, capsys: pytest.
 
 def test_a_place_without_a_result_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pyarrow.parquet")
-    assert main(["bench", "export", str(tmp_path), "--parquet", str(tmp_path / "runs.parquet")]) == 2
+    assert main(["bench", "export", str(tmp_path), "--out", str(tmp_path / "runs.parquet")]) == 2
     assert capsys.readouterr().err.count("\n") == 1 and not list(tmp_path.iterdir())

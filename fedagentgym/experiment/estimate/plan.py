@@ -238,11 +238,13 @@ def check_fit(config: RunConfig) -> None:
 
 
 def find_device_memory(device: str) -> int:
-    """Memory of a device in bytes: of the configured GPU, or of this machine."""
-    import torch
+    """Memory of a device in bytes: of the configured GPU, which must be here, or of this machine."""
+    from fedagentgym.agents.model.loading import choose_device
 
-    if device.startswith("cuda") or (device == "auto" and torch.cuda.is_available()):
-        return int(torch.cuda.get_device_properties(device if ":" in device else 0).total_memory)
+    if (chosen := choose_device(device)).type == "cuda":
+        import torch
+
+        return int(torch.cuda.get_device_properties(chosen.index or 0).total_memory)
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
