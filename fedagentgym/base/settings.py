@@ -17,7 +17,7 @@ from __future__ import annotations
 import copy
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Self, get_args
@@ -213,6 +213,33 @@ def assign(data: Mapping[str, Any], assignment: str) -> dict[str, Any]:
     """`data` updated with one `a.b=value`; the value is parsed as YAML, and a mapping is laid over the one that is there."""
     keys, value = _parse_assignment(assignment)
     return _set_at(data, keys, copy.deepcopy(value))
+
+
+def list_keys(assignments: Iterable[str]) -> list[str]:
+    """The keys to which assignments give values, one for each within a mapping; a bare name is that of its section.
+
+    >>> list_keys(["seed=1", "algorithm=fedprox", "federation={rounds: 3, workers: 2}"])
+    ['seed', 'algorithm', 'federation.rounds', 'federation.workers']
+    """
+    return [key.removesuffix(".name") for assignment in assignments for key in _list_assigned(assignment)]
+
+
+def _list_assigned(assignment: str) -> list[str]:
+    key, _, value = assignment.partition("=")
+    if not value.lstrip().startswith("{"):
+        return [key.strip()]
+    try:
+        return list(_list_leaves(assign({}, assignment), ""))
+    except OptionError:  # whoever applies it says what is wrong
+        return [key.strip()]
+
+
+def _list_leaves(value: object, key: str) -> Iterator[str]:
+    if not isinstance(value, Mapping) or not value:
+        yield key
+        return
+    for name, below in value.items():
+        yield from _list_leaves(below, f"{key}.{name}" if key else str(name))
 
 
 @lru_cache(maxsize=1024)

@@ -12,11 +12,12 @@ from typing import Any
 
 from fedagentgym.agents.players.conversation import Conversation
 from fedagentgym.agents.text.prompts import Template
-from fedagentgym.base.errors import OptionError
+from fedagentgym.base.errors import OptionError, show_value
 from fedagentgym.base.imports import require
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.make import open_env
 from fedagentgym.envs.registry import find_env_id
+from fedagentgym.partitions.division import check_whole_number
 
 inspect_ai: Any = require("inspect_ai", "inspect")
 _dataset: Any = require("inspect_ai.dataset", "inspect")
@@ -59,7 +60,7 @@ def play(
         >>> inspect_ai.eval(play("math", split="val"), model="mockllm/model", limit=2)  # doctest: +SKIP
     """
     opened = _open(env, split, client_split, client, options)
-    template = Template(think=think)
+    template, episode_seed = _make_template(think), check_whole_number(episode_seed, "episode_seed")
     samples = []
     for name in opened.pool.ids:
         chat = Conversation(opened, name, episode_seed, template)
@@ -101,9 +102,8 @@ def play_task(
         OptionError: If an option is unknown or has a value that cannot be used.
         UnknownNameError: If no environment has this id.
     """
-    return _play_episode(
-        _open(env, split, client_split, client, options), Template(think=think), episode_seed, by_target=True
-    )
+    opened, seed = _open(env, split, client_split, client, options), check_whole_number(episode_seed, "episode_seed")
+    return _play_episode(opened, _make_template(think), seed, by_target=True)
 
 
 @_solver.solver  # type: ignore[untyped-decorator]
@@ -138,6 +138,12 @@ def read_score() -> Any:
         return _scorer.Score(value=value, answer=state.output.completion, metadata={"turns": played.get("turns", 0)})
 
     return score
+
+
+def _make_template(think: bool) -> Template:
+    if not isinstance(think, bool):  # such as the text of `-T think=maybe`, which would be true
+        raise OptionError(f"think is true or false, got {show_value(think)}")
+    return Template(think=think)
 
 
 def _open(env: str, split: str, client_split: str | None, client: int | None, options: dict[str, Any]) -> TextEnv:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import click
 
 from fedagentgym.base.errors import OptionError, unknown_name_error
 from fedagentgym.base.escape import quote_word
+from fedagentgym.base.settings import list_keys
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
@@ -71,7 +72,7 @@ class Command(click.Command):
                 if times > 1 and isinstance(one, click.Option) and not (one.multiple or one.is_flag or one.count):
                     raise click.UsageError(f"{one.opts[0]} is given {times} times: which one counts?", ctx)
                 if isinstance(one, click.Option) and one.metavar == ASSIGNMENT:
-                    for key, often in Counter(_list_keys(values[str(one.name)])).items():
+                    for key, often in Counter(list_keys(values[str(one.name)])).items():
                         if often > 1:
                             raise click.UsageError(
                                 f"{one.opts[0]} {key[:80]} is given {often} times: which one counts?", ctx
@@ -106,38 +107,12 @@ class Command(click.Command):
     def _check_same(self, ctx: click.Context, given: Mapping[str, click.Parameter], values: Mapping[str, Any]) -> None:
         """Refuse a setting that two options give."""
         for name, (assigned, key) in self.same.items():
-            if name in given and assigned in given and key in _list_keys(values[assigned]):
+            if name in given and assigned in given and key in list_keys(values[assigned]):
                 first, second = (
                     one.opts[0] if isinstance(one, click.Option) else one.make_metavar(ctx)
                     for one in (given[name], given[assigned])
                 )
                 raise click.UsageError(f"{first} and {second} {key} are the same setting: which one counts?", ctx)
-
-
-def _list_keys(texts: Iterable[str]) -> list[str]:
-    """The keys to which assignments give values, one for each within a mapping; a bare name is that of its section."""
-    return [key.removesuffix(".name") for text in texts for key in _list_assigned(text)]
-
-
-def _list_assigned(text: str) -> list[str]:
-    from fedagentgym.base.settings import assign
-
-    key, _, value = text.partition("=")
-    if not value.lstrip().startswith("{"):
-        return [key.strip()]
-    try:
-        found = assign({}, text)
-    except OptionError:  # the command says what is wrong with it
-        return [key.strip()]
-    return list(_list_leaves(found, ""))
-
-
-def _list_leaves(value: object, key: str) -> Iterator[str]:
-    if not isinstance(value, Mapping) or not value:
-        yield key
-        return
-    for name, below in value.items():
-        yield from _list_leaves(below, f"{key}.{name}" if key else str(name))
 
 
 def _is_given(parameter: click.Parameter, value: object) -> bool:
@@ -291,7 +266,7 @@ EVALUATED = {"decoding.temperature": "evaluations sample at --temperature"}
 
 def refuse_keys(texts: Iterable[str], decided: Mapping[str, str]) -> None:
     """Refuse an agent's setting that something else decides, with the reason of its key."""
-    for key in (key for text in texts for key in _list_assigned(text)):
+    for key in list_keys(texts):
         if key in decided:
             raise OptionError(f"--agent-set {key} does nothing here: {decided[key]}")
 

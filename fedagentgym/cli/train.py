@@ -295,6 +295,9 @@ def plan(
     device_bytes = None if device_memory is None else int(device_memory * 1e9)
     planned = plan_run(load_config(config, changes, plugins), device_bytes or card.memory)
     on_gpu = planned.agent.on_gpu
+    if reply_tokens is not None and reply_tokens > planned.agent.reply_tokens:
+        most = f"a reply has at most {planned.agent.reply_tokens:,} (agent.decoding.max_new_tokens)"
+        raise OptionError(f"--reply-tokens {reply_tokens:g}: {most}")
     given = {"--gpu": gpu, "--price": price, "--tokens-per-second": tokens_per_second, "--reply-tokens": reply_tokens}
     if not on_gpu and (named := [name for name, value in given.items() if value is not None]):
         raise OptionError(f"{named[0]} is about a GPU, and {planned.config.name} runs on this processor (agent.device)")
@@ -490,6 +493,7 @@ def report(run: Path) -> None:
 
     if not RunFolder(run).is_run:
         raise DataError(f"{run} is no run: config.yaml is missing")
+    RunFolder(run).refuse_evaluation()
     print_result(f"report {write_report(run)}")
 
 

@@ -8,6 +8,7 @@ ClientApp is the thin proxy of `federation/backends/flower_deployment.py`. Impor
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from fedagentgym.algorithms import APPLICATION, HELD_APPLICATION
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.imports import require
 from fedagentgym.base.progress import get_console
+from fedagentgym.base.settings import list_keys
 from fedagentgym.federation.backends.flower_deployment import client_app as make_client_app
 from fedagentgym.federation.backends.flower_deployment import use_grid
 from fedagentgym.runs.folder import RunFolder
@@ -66,7 +68,11 @@ def read_changes(given: Mapping[str, Any]) -> list[str]:
     """The assignments that an app's run config makes; an empty value leaves the configuration as it is."""
     given = {**given, "folder": str(Path(str(given["folder"])).expanduser()) if given.get("folder") else ""}
     found = [f"{path}={given[key]}" for key, path in RUN_CONFIG.items() if given.get(key, "") != ""]
-    return [*found, *shlex.split(str(given.get("set", "")))]
+    found += shlex.split(str(given.get("set", "")))
+    for key, times in Counter(list_keys(found)).items():
+        if times > 1:
+            raise OptionError(f"--run-config gives {key} {times} times: which one counts?")
+    return found
 
 
 server_app = make_server_app()

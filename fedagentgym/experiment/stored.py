@@ -116,6 +116,7 @@ class StoredConfig:
 def read_stored_config(folder: Path) -> StoredConfig:
     """The configuration of a run, validated as far as it is plain."""
     plain = RunFolder(folder).config
+    RunFolder(folder).refuse_evaluation()
     if not isinstance(plain.get("federation"), Mapping):
         raise DataError(f"{format_path(folder / CONFIG)}: a configuration is a mapping of sections")
     return StoredConfig(folder, plain)

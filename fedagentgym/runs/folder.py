@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.escape import quote_word
 from fedagentgym.base.files import format_path, format_yaml, parse_json, parse_yaml, read_bytes, read_text, write_atomic
 from fedagentgym.base.settings import Settings, merge
 from fedagentgym.learning.trajectory import Line, format_line, read_lines
@@ -79,6 +80,20 @@ class RunFolder:
     @property
     def is_run(self) -> bool:
         return (self.path / CONFIG).is_file()
+
+    @property
+    def is_evaluation(self) -> bool:
+        """True if an agent was evaluated here: there are no rounds and nothing that was trained."""
+        return self.is_run and "partition" not in self.config and "evaluation" in self.config
+
+    def refuse_evaluation(self) -> None:
+        """Refuse the folder of an evaluation where a training run is expected."""
+        if self.is_evaluation:
+            place = quote_word(self.path)
+            raise DataError(
+                f"{format_path(self.path)} is an evaluation, not a training run: fedagentgym episodes {place} shows it, and"
+                f" fedagentgym compare {place} OTHER compares it"
+            )
 
     @property
     def is_finished(self) -> bool:

@@ -107,3 +107,20 @@ def test_a_run_is_not_evaluated_on_what_its_clients_train_on(
     assert code == 0 and json.loads(out)["seen"] > 0
     code, out, _ = command(capsys, "eval", "--run", "run", "--split", "train", *other, "--tasks", "10")
     assert code == 0 and "held-out" not in out
+
+
+@pytest.mark.parametrize(
+    "line", ["report {}", "resume {}", "export {} --out exported", "eval --run {}"], ids=lambda line: line.split()[0]
+)
+def test_an_evaluation_is_not_taken_for_a_run(line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command(capsys, "eval", "--env", "Guess", "--agent", "random", "--tasks", "2", "--out", "played")
+    code, _, said = command(capsys, *line.format("played").split())
+    assert code == 2 and "played is an evaluation, not a training run: fedagentgym episodes played" in said
+    assert [one.name for one in tmp_path.iterdir()] == ["played"]
+
+
+def test_another_evaluation_in_a_folder_is_replaced_with_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    for agent, told in (("random", ""), ("random", ""), ("expert", "played holds another evaluation, of random")):
+        caplog.clear()
+        assert main(["eval", "--env", "Guess", "--agent", agent, "--tasks", "2", "--out", "played"]) == 0
+        assert told in caplog.text and bool(told) == bool(caplog.text)

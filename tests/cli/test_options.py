@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -135,6 +136,7 @@ def test_an_empty_text_is_no_path(
         ("bench plan smoke --price 2", "does nothing without --agent"),
         ("bench plan agents-tiny-v1 --details", "no --details"),
         ("plan tiny-skills --gpu h200", "--gpu is about a GPU"),
+        ("plan paper-webshop:lora --reply-tokens 100000", "a reply has at most 512"),
         ("train tiny-skills --sweep seed=1,2 --seeds 1,2", "--sweep and --seeds"),
         ("label Guess --agent random --error 0.5", "--error does nothing to the agent 'random'"),
         ("label Guess --temperature 0.5", "--temperature does nothing to the agent 'handicapped'"),
@@ -150,15 +152,18 @@ def test_an_empty_text_is_no_path(
         ("bench run agents-tiny-v1 --agent random --agent-set name=expert", "the agent is named already, 'random'"),
         ("gateway check --agent untrained-tiny --agent-set name=tiny -- true", "the agent is named already"),
         ("gateway check --agent-set harness.processes=3 -- true", "--processes says how many"),
-        ("gateway check --agent-set harness={command:[true]} -- true", "the program stands after --"),
+        ("gateway check --agent-set 'harness={command: [true]}' -- true", "the program stands after --"),
         ("gateway serve --agent-set harness.command=[true]", "programs are started by you"),
         ("eval --env Guess --agent tiny --agent-set decoding.temperature=1", "evaluations sample at --temperature"),
-        ("eval --env Guess --agent tiny --agent-set decoding={temperature:1}", "evaluations sample at --temperature"),
+        (
+            "eval --env Guess --agent tiny --agent-set 'decoding={temperature: 1}'",
+            "evaluations sample at --temperature",
+        ),
         ("bench run agents-tiny-v1 --agent tiny --agent-set decoding.temperature=1", "its own temperature"),
         ("eval --env Guess --agent expert --temperature 0.5", "--temperature does nothing to the agent 'expert'"),
         ("eval --env Guess --agent random --temperature 0.5", "--temperature does nothing to the agent 'random'"),
         ("train tiny-skills --seeds 1,2 --set seed=3", "--seeds and --set seed are the same setting"),
-        ("train tiny-skills --out a --set output={folder:b}", "--out and --set output.folder are the same setting"),
+        ("train tiny-skills --out a --set 'output={folder: b}'", "--out and --set output.folder are the same setting"),
         ("demo --seed 1 --set seed=2", "--seed and --set seed are the same setting"),
         ("demo --out a --set output.folder=b", "--out and --set output.folder are the same setting"),
         ("demo --set output.folder=b", "the demo has two runs"),
@@ -178,7 +183,7 @@ def test_what_only_the_values_tell_is_refused_too(
         made = "split make uniform --env Guess --clients 2 --tasks-per-client 3 --out split.json"
         assert main(made.split()) == 0
         capsys.readouterr()
-    assert main([word.replace(":", ": ") for word in line.split()]) == 2
+    assert main(shlex.split(line)) == 2
     said = capsys.readouterr().err
     assert says in said and said.count("\n") == 1
     assert [one.name for one in tmp_path.iterdir()] == (["split.json"] if "split.json" in line else [])

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.flower_app import read_changes
@@ -26,6 +27,9 @@ def test_a_run_config_changes_settings() -> None:
     given = {"rounds": 5, "seed": 0, "folder": "/a b", "set": "learning.tasks_per_step=4 'name=x y'"}
     expected = ["federation.rounds=5", "seed=0", "output.folder=/a b", "learning.tasks_per_step=4", "name=x y"]
     assert read_changes(given) == expected
+    for twice in ({"rounds": 5, "set": "federation.rounds=6"}, {"set": "seed=1 seed=2"}, {"seed": 1, "set": "seed=2"}):
+        with pytest.raises(OptionError, match=r"--run-config gives (federation\.rounds|seed) 2 times"):
+            read_changes(twice)
     assert read_changes({"folder": "~/runs"}) == [f"output.folder={Path.home() / 'runs'}"]
 
 
