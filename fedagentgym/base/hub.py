@@ -43,6 +43,7 @@ TAKEN = frozenset(
 
 
 LICENCE = "apache-2.0"
+_LICENCE = re.compile(r"[a-z0-9]+([.+-][a-z0-9]+)*")
 """The licence of generated tasks, and of what is made of them, if nothing else is said: that of this package."""
 _SIZES = (("n<1K", 10**3), ("1K<n<10K", 10**4), ("10K<n<100K", 10**5), ("100K<n<1M", 10**6), ("1M<n<10M", 10**7))
 
@@ -55,6 +56,15 @@ def write_head(licence: str, tags: Sequence[str], rows: int, configs: Mapping[st
     head = {"tags": ["fedagentgym", *tags], "license": licence, "size_categories": [size]}
     listed = [{"config_name": name, "data_files": [{"split": "test", "path": file}]} for name, file in configs.items()]
     return f"---\n{yaml.safe_dump({**head, 'configs': listed} if listed else head, sort_keys=False)}---\n"
+
+
+def check_licence(name: str) -> str:
+    """A licence by the hub's name for it; which ones it knows the hub says itself."""
+    if not _LICENCE.fullmatch(name):
+        raise OptionError(
+            f"--license is the hub's name of a licence, such as {LICENCE}, mit or other, got {show_value(name)}"
+        )
+    return name
 
 
 def check_hub_name(name: str) -> str:

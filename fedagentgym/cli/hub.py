@@ -15,7 +15,7 @@ import click
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError, MissingExtraError, OptionError
 from fedagentgym.base.escape import escape_markdown
-from fedagentgym.base.hub import LICENCE, Kind, check_hub_name, pull_folder, push_folder, write_head
+from fedagentgym.base.hub import LICENCE, Kind, check_hub_name, check_licence, pull_folder, push_folder, write_head
 from fedagentgym.base.progress import print_result
 from fedagentgym.base.rounding import count_things
 from fedagentgym.base.tables import write_rows
@@ -48,6 +48,8 @@ def hub() -> None:
 def push(path: Path, name: str, private: bool, licence: str | None) -> None:
     """Push a split, a result or an agent, with a card that says what it is."""
     check_hub_name(name)
+    if licence is not None:
+        check_licence(licence)
     with tempfile.TemporaryDirectory(prefix="fedagentgym-push-") as folder:
         kind, about = prepare(path, Path(folder) / "repository", name, licence)
         print_result(f"pushed {about} to {push_folder(Path(folder) / 'repository', kind, name, private=private)}")
@@ -66,7 +68,7 @@ def benchmark(suite_name: str, folder: Path, licence: str) -> None:
     from fedagentgym.leaderboard.hub import write_benchmark
     from fedagentgym.leaderboard.suite import load_suite
 
-    count = write_benchmark(load_suite(suite_name), folder, licence)
+    count = write_benchmark(load_suite(suite_name), folder, check_licence(licence))
     print_result(f"{folder} has {count_things(count, 'task')} of {suite_name}: push it with the hub's own client")
 
 

@@ -152,6 +152,8 @@ def make(
         raise OptionError(
             f"{cls.__name__}.default_max_turns is a whole number from 1 on, got {show_value(cls.default_max_turns)}"
         )
+    if hasattr(cls, "max_turns"):
+        raise OptionError(f"{cls.__name__}.max_turns has no effect: the class attribute is default_max_turns")
     if not isinstance(split, str):
         raise OptionError(f"split is the name of a split, got {show_value(split)}")
     if pool is not None and not isinstance(pool, TaskPool):

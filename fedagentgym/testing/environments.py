@@ -223,7 +223,7 @@ def _check_description(env: TextEnv) -> None:
     for name in ("id", "role", "action_help"):
         text = getattr(env, name)
         assert text.strip(), f"the class attribute {name} is empty: {name} = 'a text for agents and people'"
-    assert type(env).__doc__, (
+    assert (type(env).__doc__ or "").strip(), (
         f'{type(env).__name__} has no docstring: it is the environment\'s page, """Find a hidden number by asking."""'
     )
     names = env.reward_names
@@ -289,7 +289,8 @@ def _represent(payload: Any) -> str | None:
 
 
 def _check_views(env: TextEnv) -> None:
-    """Check that every value of a view is of its type and in its range, from the first to the last."""
+    """Check that every value of a view is of its type and in its range, from first to last, and that what is solved ends."""
+    solved, ended = 0, 0
     for number in range(PLAYED):
         task = env.pool[number % len(env.pool)]
         before = _represent(task.payload)
@@ -302,9 +303,14 @@ def _check_views(env: TextEnv) -> None:
             (episode,) = env.step_many([episode], [player.act(episode)])
             _check_view(env, "advance", episode, lists)
             paid += episode.view.reward
+        solved, ended = solved + episode.view.success, ended + episode.terminated
         assert not episode.view.success or paid > 0 or episode.view.score > 0, (
             "an episode was solved and paid nothing: View(..., reward=1.0, score=1.0, success=True, done=True)"
         )
+    assert ended or not solved, (
+        f"an episode that is solved goes on: none of {PLAYED} ended before its {env.max_turns} turns: advance returns"
+        " View(success=True, done=True)"
+    )
 
 
 def _check_view(env: TextEnv, method: str, episode: Episode, lists: bool) -> None:

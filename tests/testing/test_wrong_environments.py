@@ -183,6 +183,8 @@ WRONG: dict[str, tuple[type[Any], str]] = {
     "role is a list": (wrong(role=["x"]), "class attribute 'role', a text"),
     "an empty role": (wrong(role=" "), "the class attribute role is empty"),
     "no docstring": (wrong(__doc__=None), "has no docstring: it is the environment's page"),
+    "a blank docstring": (wrong(__doc__=" \n "), "has no docstring: it is the environment's page"),
+    "another name for turns": (wrong(max_turns=4), "max_turns has no effect: the class attribute is default_max_turns"),
     "takes something else": (wrong(takes="text"), "takes is 'command' or 'reply'"),
     "reward_names is a text": (wrong(reward_names="accuracy"), "reward_names is a tuple of names"),
     "no turns": (wrong(default_max_turns=0), "default_max_turns is a whole number from 1 on"),
@@ -326,6 +328,14 @@ WRONG: dict[str, tuple[type[Any], str]] = {
     "an expert that is None": (wrong(expert=lambda self: None), r"expert\(\) returns an object with act|has no attribute 'act'"),
     "an inadmissible action": (expert_of(lambda episode: "up"), "returned 'up', which is not admissible: left, right"),
     "an expert that never finishes": (expert_of(lambda episode: "left"), "no episode ends in 6 plays of the expert"),
+    "solved without an end": (
+        type(
+            "SolvedEnv",
+            (view_of(first=False, done=False, success=True, reward=1.0, score=1.0),),
+            {"__doc__": "x", "expert": TextEnv.expert},
+        ),
+        "an episode that is solved goes on: none of 6 ended before its",
+    ),
     "an episode that never ends": (
         view_of(first=False, done=False, success=False, reward=0.0, score=0.0, rewards={}),
         "no episode ends in 6 plays of the expert",
