@@ -321,7 +321,7 @@ def _parse_source(name: str) -> tuple[dict[str, Any], dict[str, Mapping[str, Any
         guess = find_closest_name(name, list_presets())
         hint = f"did you mean {guess!r}?" if guess else f"presets are {join_names(list_presets(), 40)}"
         if name in ALGORITHMS:
-            hint = f"it is a method: fedagentgym train PRESET --set algorithm={name}"
+            hint = f"it is a method: fedagentgym train PRESET --set algorithm={quote_word(name)}"
         raise OptionError(f"there is no file and no preset {name!r}: {hint}")
     plain = _parse_yaml(text, where)
     if not isinstance(plain, Mapping):

@@ -139,7 +139,7 @@ def _check_evaluation(record: SplitRecord, pool: TaskPool, options: Mapping[str,
 COMPARED_TASKS = 200
 """Tasks by which two splits of an environment are compared."""
 MANY_TIMES = 5
-"""How many times as many tasks as by chance are no chance."""
+"""More than this multiple of the number that chance lets expect is no chance."""
 
 
 def find_leaks(
