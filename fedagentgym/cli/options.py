@@ -12,7 +12,6 @@ import click
 
 from fedagentgym.base.errors import OptionError, unknown_name_error
 from fedagentgym.base.escape import quote_word
-from fedagentgym.base.settings import list_keys
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
@@ -72,7 +71,7 @@ class Command(click.Command):
                 if times > 1 and isinstance(one, click.Option) and not (one.multiple or one.is_flag or one.count):
                     raise click.UsageError(f"{one.opts[0]} is given {times} times: which one counts?", ctx)
                 if isinstance(one, click.Option) and one.metavar == ASSIGNMENT:
-                    for key, often in Counter(list_keys(values[str(one.name)])).items():
+                    for key, often in Counter(_list_keys(values[str(one.name)])).items():
                         if often > 1:
                             raise click.UsageError(
                                 f"{one.opts[0]} {key[:80]} is given {often} times: which one counts?", ctx
@@ -107,12 +106,19 @@ class Command(click.Command):
     def _check_same(self, ctx: click.Context, given: Mapping[str, click.Parameter], values: Mapping[str, Any]) -> None:
         """Refuse a setting that two options give."""
         for name, (assigned, key) in self.same.items():
-            if name in given and assigned in given and key in list_keys(values[assigned]):
+            if name in given and assigned in given and key in _list_keys(values[assigned]):
                 first, second = (
                     one.opts[0] if isinstance(one, click.Option) else one.make_metavar(ctx)
                     for one in (given[name], given[assigned])
                 )
                 raise click.UsageError(f"{first} and {second} {key} are the same setting: which one counts?", ctx)
+
+
+def _list_keys(texts: Sequence[str]) -> list[str]:
+    """`list_keys`, for which help imports no settings."""
+    from fedagentgym.base.settings import list_keys
+
+    return list_keys(texts) if texts else []
 
 
 def _is_given(parameter: click.Parameter, value: object) -> bool:
@@ -266,7 +272,7 @@ EVALUATED = {"decoding.temperature": "evaluations sample at --temperature"}
 
 def refuse_keys(texts: Iterable[str], decided: Mapping[str, str]) -> None:
     """Refuse an agent's setting that something else decides, with the reason of its key."""
-    for key in list_keys(texts):
+    for key in _list_keys(tuple(texts)):
         if key in decided:
             raise OptionError(f"--agent-set {key} does nothing here: {decided[key]}")
 
