@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedagentgym.algorithms import APPLICATION, HELD_APPLICATION
-from fedagentgym.base.errors import OptionError
+from fedagentgym.base.errors import OptionError, join_names
 from fedagentgym.base.imports import require
 from fedagentgym.base.progress import get_console
 from fedagentgym.base.settings import list_keys
@@ -71,7 +71,8 @@ def read_changes(given: Mapping[str, Any]) -> list[str]:
     found += shlex.split(str(given.get("set", "")))
     for key, times in Counter(list_keys(found)).items():
         if times > 1:
-            raise OptionError(f"--run-config gives {key} {times} times: which one counts?")
+            named = f"{join_names([*RUN_CONFIG, 'set'])} count together"
+            raise OptionError(f"the app's run config gives {key} {times} times ({named}): which one counts?")
     return found
 
 

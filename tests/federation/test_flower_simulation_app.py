@@ -28,7 +28,7 @@ def test_a_run_config_changes_settings() -> None:
     expected = ["federation.rounds=5", "seed=0", "output.folder=/a b", "learning.tasks_per_step=4", "name=x y"]
     assert read_changes(given) == expected
     for twice in ({"rounds": 5, "set": "federation.rounds=6"}, {"set": "seed=1 seed=2"}, {"seed": 1, "set": "seed=2"}):
-        with pytest.raises(OptionError, match=r"--run-config gives (federation\.rounds|seed) 2 times"):
+        with pytest.raises(OptionError, match=r"the app's run config gives (federation\.rounds|seed) 2 times"):
             read_changes(twice)
     assert read_changes({"folder": "~/runs"}) == [f"output.folder={Path.home() / 'runs'}"]
 
