@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fedagentgym.base.errors import DataError
+from fedagentgym.base.errors import DataError, unknown_name_error
 from fedagentgym.base.files import write_atomic
 from fedagentgym.envs import ENVIRONMENTS
 from fedagentgym.learning.trajectory import Line, Trajectory
@@ -69,9 +69,10 @@ def export_conversations(
 
     `only` names an evaluation set. The system message is the description of the environment that a line names.
     """
-    found = []
+    found, sets = [], set[str]()
     for line in lines:
         trajectory, about = line.trajectory, line.about
+        sets.add(str(about.get("set", "")))
         if (solved_only and not trajectory.success) or (only is not None and about.get("set") != only):
             continue
         system, env_id = None, about.get("env")
@@ -80,6 +81,8 @@ def export_conversations(
             system = f"{cls.role}\n\n{cls.action_help}"
         conversation = to_conversation(trajectory, system)
         found.append(json.dumps({**about, **conversation}) + "\n")
+    if not found and only is not None and only not in sets:
+        raise unknown_name_error("evaluation set", only, sorted(filter(None, sets)))
     if not found:
         raise DataError("there is no such episode, so nothing is written")
     write_atomic(path, "".join(found))

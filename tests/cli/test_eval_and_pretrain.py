@@ -124,3 +124,9 @@ def test_another_evaluation_in_a_folder_is_replaced_with_a_word(caplog: pytest.L
         caplog.clear()
         assert main(["eval", "--env", "Guess", "--agent", agent, "--tasks", "2", "--out", "played"]) == 0
         assert told in caplog.text and bool(told) == bool(caplog.text)
+
+
+def test_chats_of_a_set_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    command(capsys, "eval", "--env", "Guess", "--agent", "random", "--tasks", "2", "--out", "played")
+    code, _, said = command(capsys, "chats", "played", "--only", "easy", "--out", "chats.jsonl")
+    assert code == 2 and "unknown evaluation set 'easy': known are none" in said and not Path("chats.jsonl").exists()
