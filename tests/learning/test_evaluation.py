@@ -9,7 +9,7 @@ import pytest
 
 from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.protocols import Move
-from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.errors import OptionError, UnknownNameError
 from fedagentgym.base.streams import Stream
 from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.envs.make import open_env
@@ -100,7 +100,7 @@ def test_files_of_episodes_become_conversations(env: GuessEnv, tmp_path: Path) -
         system, *said = told["messages"]
         assert system == {"role": "system", "content": f"{env.role}\n\n{env.action_help}"}
         assert [one["content"] for one in said] == [text for t in episode.turns for text in (t.observation, t.reply)]
-    with pytest.raises(DataError, match="no such episode"):
+    with pytest.raises(UnknownNameError, match=r"unknown evaluation set 'b': .*a"):
         export_conversations(read_lines(file), tmp_path / "out.jsonl", only="b")
     assert not (tmp_path / "out.jsonl").exists()
 
