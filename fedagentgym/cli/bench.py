@@ -82,14 +82,23 @@ def bench(context: click.Context) -> None:
 @bench.command("list", epilog="Example: fedagentgym bench list")
 @JSON
 def list_all(as_json: bool) -> None:
-    """List the suites in groups, each with a description and the minutes that it takes on two cores."""
+    """List the suites in groups, each with a description and the time that its own entries take.
+
+    Minutes are of two cores. Hours of a GPU are an estimate: the first number is of replies like the expert's, the second of the
+    longest replies.
+    """
+    from fedagentgym.experiment.estimate.hours import GPUS
+    from fedagentgym.leaderboard.costs import estimate_hours
+
     suites = [load_suite(name) for name in list_suites()]
+    hours = {one.name: estimate_hours(one, GPUS[GPU_NAMES[0]]) for one in suites if one.hardware}
     if as_json:
-        click.echo(
-            json.dumps(
-                [{"name": one.name, "kind": one.track, "title": one.title, "minutes": one.minutes} for one in suites]
-            )
-        )
+        rows = [
+            {"name": one.name, "kind": one.track, "title": one.title, "minutes": one.minutes}
+            | {"gpu_hours": hours.get(one.name)}
+            for one in suites
+        ]
+        click.echo(json.dumps(rows))
         return
     groups: dict[str, list[Suite]] = {head: [] for head in _GROUPS}
     for suite in suites:
@@ -98,7 +107,7 @@ def list_all(as_json: bool) -> None:
         if members:
             print_result(head)
         for suite in members:
-            _print_entry(suite.name, f"{suite.title}{_describe_run(suite)}")
+            _print_entry(suite.name, f"{suite.title}{_describe_run(suite, hours.get(suite.name))}")
 
 
 _GROUPS = (
@@ -122,10 +131,11 @@ def _choose_group(suite: Suite, names: Sequence[str]) -> str:
     return agents if suite.track == "agents" else methods
 
 
-def _describe_run(suite: Suite) -> str:
-    """The minutes of a suite, and the scenarios in which methods are known not to differ."""
+def _describe_run(suite: Suite, hours: tuple[float, float] | None) -> str:
+    """The time of a suite, and the scenarios in which methods are known not to differ."""
     same = [name for name, one in suite.scenarios.items() if not one.methods_differ]
     notes = [] if suite.minutes is None else [f"{suite.minutes:g} min"]
+    notes += [] if hours is None else [f"{format_range(*hours, 0)} hours of an {GPU_NAMES[0].upper()}"]
     if same:
         notes.append(f"methods do not differ{'' if len(same) == len(suite.scenarios) else f' in {join_names(same)}'}")
     return f" ({'; '.join(notes)})" if notes else ""

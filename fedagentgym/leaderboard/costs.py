@@ -1,5 +1,5 @@
-"""The costs of a model for a suite of the agents track, before anything is asked: sampling, episodes, tokens, and the price of a
-hosted model or of a card on which it plays."""
+"""The costs of a suite before anything is played: of the agents track sampling, episodes, tokens, and the price of a hosted model
+or of a card on which a model plays; of the methods track the hours of a card."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from fedagentgym.agents.players.endpoint import ENDPOINT_THINKS
 from fedagentgym.agents.text.prompts import Template
 from fedagentgym.base.rounding import format_fixed, format_range
 from fedagentgym.experiment.estimate.duration import play_dialogues
-from fedagentgym.experiment.estimate.hours import Gpu, estimate_playing
-from fedagentgym.leaderboard.entries import HOSTED_TOKENS, load_settings, make_agent_entry
+from fedagentgym.experiment.estimate.hours import Gpu, estimate_playing, plan_gpu
+from fedagentgym.experiment.estimate.plan import plan_run
+from fedagentgym.leaderboard.entries import HOSTED_TOKENS, list_baselines, load_settings, make_agent_entry
+from fedagentgym.leaderboard.play import make_run_config
 from fedagentgym.leaderboard.suite import OpenedScenario, Suite, open_scenario
 from fedagentgym.learning.settings import EvaluationSettings
 from fedagentgym.runs.record import ENDPOINT
@@ -139,3 +141,16 @@ def describe_costs(suite: Suite, cost: SuiteCost, rental: Rental | None = None) 
         *map(str, cost.scenarios),
         price,
     ]
+
+
+def estimate_hours(suite: Suite, gpu: Gpu) -> tuple[float, float]:
+    """The hours of a card that all runs of a suite's own baselines take: if replies are like the expert's, and if all are as long
+    as they may be. Both are the latter where no expert can play."""
+    least = most = 0.0
+    for entry in list_baselines(suite):
+        for scenario in suite.scenarios:
+            plan = plan_run(make_run_config(suite, entry, (scenario, suite.seeds[0])))
+            expected, longest = plan_gpu(plan, gpu).hours
+            most += longest.total
+            least += (expected or longest).total
+    return least * len(suite.seeds), most * len(suite.seeds)

@@ -69,6 +69,19 @@ def test_envs_lists_worlds(capsys: pytest.CaptureFixture[str]) -> None:
     assert "train 600" in capsys.readouterr().out
 
 
+def test_every_suite_says_how_long_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "list", "--json"]) == 0
+    suites = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
+    on_gpu = {name for name, one in suites.items() if one["minutes"] is None}
+    assert on_gpu == {name for name in suites if name.startswith("paper-")} and len(on_gpu) == 5
+    for name in on_gpu:
+        like_the_expert, longest = suites[name]["gpu_hours"]
+        assert 0 < like_the_expert < longest
+    assert main(["bench", "list"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.count(" hours of an H100)") == 5 and shown.count(" min)") + shown.count(" min;") == len(suites) - 5
+
+
 def test_doctor_reports(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
