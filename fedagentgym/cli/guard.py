@@ -93,14 +93,12 @@ def run_guarded(command: Callable[[], object]) -> int:
 
 
 def _explain_place(error: click.NoSuchOption) -> str:
-    """Say where the place stands that a command without `--out` writes to."""
+    """Say which argument of `init`, a command without `--out`, names the place."""
     context = error.ctx
-    for one in [] if context is None else context.command.params:
-        if isinstance(one, click.Argument) and isinstance(one.type, click.Path) and context is not None:
-            place = one.make_metavar(context)
-            if context.command.name == "init":
-                return f"No such option '--out': {context.command_path} {place} names what is written"
-    return error.format_message()
+    if context is None or context.command.name != "init":
+        return error.format_message()
+    place = next(one.make_metavar(context) for one in context.command.params if isinstance(one, click.Argument))
+    return f"No such option '--out': {context.command_path} {place} names what is written"
 
 
 def _print_error(message: str, code: int = USER_ERROR, *, whole: bool = False) -> int:
