@@ -20,11 +20,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedagentgym.agents.model.names import BASE, HIGH, LOW, pair_factors
 from fedagentgym.algorithms.averaging import LocalStepsSettings, Replies
@@ -177,6 +177,17 @@ class RankSettings(LocalStepsSettings):
         default="shared", description="first A of a client: shared, the server's; each, a draw of its own"
     )
 
+    @model_validator(mode="after")
+    def _check_bounds(self) -> Self:
+        if self.privacy is not None and (self.ranks is not None or self.init == "each"):
+            raise ValueError("privacy bounds updates from a start that all clients share: leave out ranks and init")
+        if self.init == "each" and (self.checks.max_norm is not None or self.checks.clip_norm is not None):
+            raise ValueError(
+                "with init: each an update contains the client's own draw of A: leave out checks.max_norm and"
+                " checks.clip_norm"
+            )
+        return self
+
 
 class RankedAveraging(AdapterAveraging[R]):
     """Base class of methods whose clients may have unlike ranks: client k has the first r_k rows of A and columns of B.
@@ -226,6 +237,12 @@ class RankedAveraging(AdapterAveraging[R]):
         if self.settings.ranks is None:
             return answer
         return replace(answer, weights=fill_rank(answer.weights, state.parameters))
+
+    def sent_parameters(self, parameters: Parameters, client: int) -> Parameters:
+        """Without the rows that the client does not have: leaving these out is no update."""
+        if self.settings.ranks is None:
+            return parameters
+        return fill_rank(cut_rank(parameters, self.find_rank(client)), parameters)
 
     def read_start(self, state: Message, message: Message, client: ClientContext[Site]) -> SiteState:
         rank, like = self.find_rank(client.id), self.runtime.initial_weights

@@ -234,6 +234,18 @@ class AveragingSteps(BaseAlgorithm[L]):
         """
         return answer
 
+    def sent_parameters(self, parameters: Parameters, client: int) -> Parameters:
+        """Return the parameters that a client begins a round with: its update is measured and shortened from there.
+
+        Args:
+            parameters: The global parameters.
+            client: Number of the client.
+
+        Returns:
+            By default the global parameters.
+        """
+        return parameters
+
     @contextmanager
     def collect(
         self, answers: Iterator[tuple[int, Message]], state: ServerState, this_round: Round
@@ -299,7 +311,7 @@ class AveragingSteps(BaseAlgorithm[L]):
                 return Failure(
                     client, "refused", f"its {name!r} is {metrics.get(name)}, and must lie in {low:g} to {high:g}"
                 )
-        distance = message.measure_distance(state.parameters)
+        distance = message.measure_distance(self.sent_parameters(state.parameters, client))
         return AcceptedReply(client, examples, distance, message.control, metrics, report.episodes)
 
     def client_weights(self, replies: Sequence[AcceptedReply], this_round: Round) -> list[float]:
@@ -354,7 +366,7 @@ class AveragingSteps(BaseAlgorithm[L]):
                 accumulator = settings.rule.begin(begun)
         for reply, weight, update in zip(used, weights, updates, strict=True):
             if settings.privacy is None:
-                update = settings.checks.clip(theta, update, reply.update_norm)
+                update = settings.checks.clip(self.sent_parameters(theta, reply.client), update, reply.update_norm)
             accumulator.add(update, weight)
         combined = accumulator.finish()
         if not isinstance(combined, ServerState):

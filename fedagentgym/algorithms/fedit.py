@@ -42,6 +42,8 @@ class FedITSettings(RankSettings, AveragingSettings):
 
     @model_validator(mode="after")
     def _check_pad(self) -> Self:
+        if self.pad == "holders" and self.ranks is None:
+            raise ValueError("pad: holders needs unlike ranks: set algorithm.ranks")
         if self.pad == "holders" and (self.rule.name not in ("mean", "weighted") or self.takes_server_step):
             raise ValueError("pad: holders needs the aggregation mean or weighted, and no step of the server")
         return self
@@ -57,7 +59,7 @@ class FedIT(RankedAveraging[FedITSettings]):
     ) -> ServerState:
         """The means; with `pad: holders` every row of A and column of B over the clients that have it."""
         after = super().combine(state, used, updates, this_round)
-        if not used or self.settings.ranks is None or self.settings.pad == "zero" or self.settings.privacy is not None:
+        if not used or self.settings.ranks is None or self.settings.pad == "zero":
             return after
         weights = np.array(self.client_weights(used, this_round))
         held = np.array([[place < self.find_rank(reply.client) for place in range(self.rank)] for reply in used])

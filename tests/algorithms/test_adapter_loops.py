@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -159,11 +160,12 @@ def test_each_is_the_plain_loop(name: str, step: float, momentum: float, asked: 
 
 
 RANKED = ["fedit", "flexlora", "fedex", "flora", "ram"]
+PADDED = [*((name, "zero") for name in RANKED), ("fedit", "holders")]
 
 
 @pytest.mark.by_day(2)
 @pytest.mark.parametrize("asked", [None, 1, 2])
-@pytest.mark.parametrize(("name", "pad"), [*((name, "zero") for name in RANKED), ("fedit", "holders")])
+@pytest.mark.parametrize(("name", "pad"), PADDED)
 def test_clients_of_unlike_ranks_are_the_plain_loop(name: str, pad: str, asked: int | None, tmp_path: Path) -> None:
     """A small learner of the client's own rank against one whose adapter is filled up with zeros, which stay zero."""
     method, own = METHODS[name]
@@ -177,3 +179,33 @@ def test_clients_of_unlike_ranks_are_the_plain_loop(name: str, pad: str, asked: 
         state = run_rounds(algorithm, backend, plan).commit.state
     found = state.memory.get("base", {}).get("layer", 0.0) + state.parameters[HIGH] @ state.parameters[LOW]
     np.testing.assert_allclose(found, plain(name, 1.0, 0.0, asked, (1, 2), pad), atol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "pad"), PADDED)
+def test_an_update_is_what_a_client_of_a_small_rank_has_trained(
+    name: str, pad: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that it lacks are none of it: the client is not refused beside others, and nothing is put there by clipping."""
+    method, own = METHODS[name]
+    plain = {"local_steps": STEPS, "ranks": [2, 2, 1, 2], "pad": pad, **own}
+    plain = plain if name == "fedit" else {key: value for key, value in plain.items() if key != "pad"}
+
+    def play(folder: str, rounds: int, **changes: Any) -> Any:
+        algorithm = method(method.settings_class.load({**plain, **changes}), MatrixRuntime("both"))
+        backend = SequentialBackend(algorithm, tmp_path / folder / "states")
+        return run_rounds(
+            algorithm, backend, ServerConfig(tmp_path / folder, 0, FederationSettings(rounds=rounds))
+        ).commit
+
+    bound = 0.01
+    short = play("short", 2, checks={"clip_norm": bound, "max_ratio": None}).state.parameters
+    alone = play("alone", 1, ranks=[1], checks={"clip_norm": bound, "max_ratio": None}).state.parameters
+    if pad == "holders":
+        assert np.linalg.norm(short[LOW] - FIRST) < 2 * 2 * bound
+    elif name in ("fedit", "fedex"):
+        assert not alone[LOW][1:].any() and alone[LOW][0] == pytest.approx(FIRST[0], abs=bound)
+    monkeypatch.setattr(sys.modules[__name__], "RATE", 1e-7)
+    for rounds in (1, 3):
+        record = play("slow", rounds).record
+        assert not record["failures"] and len(record["clients"]) == CLIENTS
+        assert all(numbers["update_norm"] < 1e-4 for numbers in record["clients"].values())

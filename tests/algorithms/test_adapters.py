@@ -439,11 +439,18 @@ def test_ranks_and_first_draws_of_clients_are_settings(name: str, tmp_path: Path
 def test_settings_of_ranks_that_do_not_fit_are_one_sentence() -> None:
     with pytest.raises(OptionError, match=r"at most agent\.adapter\.rank, 3, got 4"):
         make({"name": "flora", "ranks": [1, 4]})
-    for wrong in (
-        {"ranks": [0]},
-        {"ranks": []},
-        {"pad": "holders", "aggregation": "median"},
-        {"pad": "holders", "server_step": 2.0},
+    uneven: dict[str, Any] = {"pad": "holders", "ranks": [1, 3]}
+    for wrong, told in (
+        ({"ranks": [0]}, r"algorithm\.ranks"),
+        ({"ranks": []}, r"algorithm\.ranks"),
+        ({"pad": "holders"}, "pad: holders needs unlike ranks"),
+        ({**uneven, "aggregation": "median"}, "pad: holders needs the aggregation mean"),
+        ({**uneven, "server_step": 2.0}, "pad: holders needs the aggregation mean"),
+        ({**uneven, "privacy": PRIVACY}, "leave out ranks and init"),
+        ({"ranks": [1, 3], "privacy": PRIVACY}, "leave out ranks and init"),
+        ({"init": "each", "privacy": PRIVACY}, "leave out ranks and init"),
+        ({"init": "each", "checks": {"clip_norm": 1.0}}, "leave out checks.max_norm and checks.clip_norm"),
+        ({"init": "each", "checks": {"max_norm": 1.0}}, "leave out checks.max_norm and checks.clip_norm"),
     ):
-        with pytest.raises(OptionError, match=r"algorithm(\.ranks|: pad: holders needs)"):
+        with pytest.raises(OptionError, match=told):
             make({"name": "fedit", **wrong})
