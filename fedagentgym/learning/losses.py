@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from fedagentgym.base.errors import OptionError
 from fedagentgym.base.imports import Registry
 from fedagentgym.base.settings import NamedSettings
 
@@ -150,8 +151,10 @@ class ClippedLoss(BaseLoss):
         terms = clip_surrogate(tokens.compute_ratio(), tokens.advantages, (clip.low, clip.high))
         if clip.dual is None:
             return terms
+        assert terms.clipped is not None
         bound = -clip.dual * tokens.advantages
-        return terms._replace(loss=terms.loss.minimum(bound).where(tokens.advantages < 0, terms.loss))
+        capped = (tokens.advantages < 0) & (terms.loss > bound)
+        return terms._replace(loss=bound.where(capped, terms.loss), clipped=terms.clipped | capped)
 
 
 class PolicyLoss(BaseLoss):
@@ -291,6 +294,24 @@ for _name, _loss in {
     "reinforce": Reinforce,
 }.items():
     LOSSES.register(_name, _loss)
+
+
+def compute_terms(loss: BaseLoss, tokens: Tokens, clip: Clip) -> PolicyTerms:
+    """The result of a loss's `compute`, checked: one value per token, since other shapes would be stretched to all tokens.
+
+    Raises:
+        OptionError: If it is anything else.
+    """
+    terms: object = loss.compute(tokens, clip)
+    if not isinstance(terms, PolicyTerms):
+        raise OptionError(f"policy loss {loss.name!r} is to return PolicyTerms, got a {type(terms).__name__}")
+    for part, value in terms._asdict().items():
+        if getattr(value, "shape", None) != tokens.logprobs.shape and not (part == "clipped" and value is None):
+            found = f"of shape {tuple(value.shape)}" if hasattr(value, "shape") else f"that is a {type(value).__name__}"
+            raise OptionError(
+                f"policy loss {loss.name!r} gives a {part} {found} to {len(tokens.logprobs)} tokens, not one value per token"
+            )
+    return terms
 
 
 def check_clip(clip: tuple[float, float]) -> None:

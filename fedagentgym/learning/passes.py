@@ -21,7 +21,7 @@ from torch import Tensor
 from fedagentgym.agents.protocols import TrainablePolicy
 from fedagentgym.learning import forward
 from fedagentgym.learning.forward import ScoredRow, TokenLogprobs, Value
-from fedagentgym.learning.losses import BaseLoss, Clip, Tokens
+from fedagentgym.learning.losses import BaseLoss, Clip, Tokens, compute_terms
 from fedagentgym.learning.memory import PassLimits, find_pass_limits
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Row
@@ -98,7 +98,7 @@ def token_losses(
     entropy: Tensor | None = None,
 ) -> TokenLosses:
     """The policy's loss, penalties (weight and value) and entropy of each token."""
-    policy, ratio, clipped = settings.loss.compute(tokens, Clip(*settings.clip, settings.dual_clip))
+    policy, ratio, clipped = compute_terms(settings.loss, tokens, Clip(*settings.clip, settings.dual_clip))
     if tokens.correction is not None and not settings.loss.corrects_itself:
         policy = policy * tokens.correction
     loss = policy

@@ -16,7 +16,7 @@ from fedagentgym.learning.advantages import (
     group_objective,
     objective_values,
 )
-from fedagentgym.learning.losses import LOSSES, BaseLoss, Clip, PolicyTerms, Tokens
+from fedagentgym.learning.losses import LOSSES, BaseLoss, Clip, PolicyTerms, Tokens, compute_terms
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group, Trajectory, Turn
 from fedagentgym.testing.conditions import errors_as_failures, global_generators_untouched
@@ -201,7 +201,7 @@ def _compute(
     import torch
 
     given = (logprobs.clone().requires_grad_(), behaviour.clone(), advantages.clone())
-    terms = loss.compute(Tokens(*given, lengths or LENGTHS), Clip())
+    terms = compute_terms(loss, Tokens(*given, lengths or LENGTHS), Clip())
     assert all(map(torch.equal, given, (logprobs, behaviour, advantages))), (
         f"{loss.name} changes the tokens that it is given"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ from benchmarks.losses import (
     measure_difference,
 )
 from fedagentgym.base.errors import OptionError
-from fedagentgym.learning.losses import Tokens
+from fedagentgym.learning.losses import Clip, PolicyLoss, PolicyTerms, Tokens
 from fedagentgym.learning.passes import TokenLosses, token_losses, token_weights
 from fedagentgym.learning.penalties import compute_k3
 from fedagentgym.learning.settings import LearningSettings
@@ -117,6 +117,52 @@ def test_dual_clip_bounds_the_loss_of_bad_actions_that_became_likely() -> None:
     free = compute(logprobs, behaviour, advantages, LearningSettings()).loss
     assert bounded.tolist() == pytest.approx([3.0, -1.2])
     assert free.tolist() == pytest.approx([np.exp(3.0), -1.2], rel=1e-6)
+
+
+@given(st.integers(0, 2**31), st.sampled_from([None, 1.05, 1.5]))
+@tries(deadline=None)
+def test_a_token_is_clipped_if_a_bound_takes_its_gradient(seed: int, dual: float | None) -> None:
+    random = np.random.default_rng(seed)
+    behaviour, moved, advantages = (torch.from_numpy(random.normal(size=12)) for _ in range(3))
+    logprobs = (behaviour + moved).requires_grad_()
+    parts = compute(logprobs, behaviour, advantages, LearningSettings(dual_clip=dual))
+    (gradient,) = torch.autograd.grad(parts.loss.sum(), logprobs)
+    assert torch.equal(parts.clipped, gradient == 0)
+
+
+class Given(PolicyLoss):
+    """A loss that returns what it is told to."""
+
+    name: Literal["given"] = "given"
+    made: Any = None
+
+    def compute(self, tokens: Tokens, clip: Clip) -> Any:
+        ratio = tokens.compute_ratio()
+        return self.made(-ratio * tokens.advantages, ratio)
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (
+            lambda loss, ratio: PolicyTerms(loss.mean(), ratio),
+            r"a loss of shape \(\) to 5 tokens, not one value per token",
+        ),
+        (lambda loss, ratio: PolicyTerms(loss[:, None], ratio), r"a loss of shape \(5, 1\)"),
+        (lambda loss, ratio: PolicyTerms(loss[:2], ratio), r"a loss of shape \(2,\)"),
+        (lambda loss, ratio: PolicyTerms(loss, ratio.mean()), r"a ratio of shape \(\)"),
+        (lambda loss, ratio: PolicyTerms(loss, ratio, torch.tensor(True)), r"a clipped of shape \(\)"),
+        (lambda loss, ratio: PolicyTerms(0.0, ratio), "a loss that is a float"),
+        (lambda loss, ratio: PolicyTerms(loss, None), "a ratio that is a NoneType"),
+        (lambda loss, ratio: loss, "is to return PolicyTerms, got a Tensor"),
+        (lambda loss, ratio: (loss, ratio), "is to return PolicyTerms, got a tuple"),
+        (lambda loss, ratio: None, "is to return PolicyTerms, got a NoneType"),
+    ],
+)
+def test_what_is_not_one_value_per_token_is_refused(made: Any, told: str) -> None:
+    logprobs = torch.linspace(-2, -1, 5, requires_grad=True)
+    with pytest.raises(OptionError, match=f"policy loss 'given' (gives )?{told}"):
+        compute(logprobs, logprobs.detach(), torch.ones(5), LearningSettings(loss=Given(made=made)))
 
 
 def test_hopeless_ratios_stay_finite() -> None:
