@@ -15,6 +15,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from fedagentgym.agents.model.names import HIGH, LOW
 from fedagentgym.algorithms.averaging import AveragingSettings
 from fedagentgym.algorithms.personal import Personal
 from fedagentgym.algorithms.runtime import Runtime
@@ -46,5 +47,6 @@ class FedSALoRA(Personal[FedSALoRASettings]):
             )
 
     def split(self, weights: Parameters) -> tuple[dict[str, Array], dict[str, Array]]:
-        shared = {name: array for name, array in weights.items() if f".lora_{self.settings.share}." in name}
-        return shared, {name: array for name, array in weights.items() if name not in shared}
+        kept = HIGH if self.settings.share == "A" else LOW
+        own = {name: array for name, array in weights.items() if kept in name}
+        return {name: array for name, array in weights.items() if name not in own}, own

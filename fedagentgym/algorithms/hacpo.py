@@ -96,8 +96,10 @@ class HACPO(Sharing[HACPOSettings]):
 
     def __init__(self, settings: HACPOSettings, runtime: Runtime) -> None:
         super().__init__(settings, runtime)
-        if runtime.learning.loss != LearningSettings().loss:
-            raise OptionError("hacpo has a policy loss of its own: leave out learning.loss")
+        usual = LearningSettings()
+        for name in ("loss", "clip", "dual_clip"):
+            if getattr(runtime.learning, name) != getattr(usual, name):
+                raise OptionError(f"hacpo has a policy loss of its own, with algorithm.clip: leave out learning.{name}")
 
     @property
     def learning(self) -> LearningSettings:

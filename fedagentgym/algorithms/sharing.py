@@ -46,6 +46,10 @@ if TYPE_CHECKING:
     from fedagentgym.learning.learner import LocalTraining
 
 
+MAX_SURPRISAL = float(np.finfo(np.float32).max)
+"""Receivers compute in float32, where a smaller log-prob would be infinite."""
+
+
 class SharingSettings(NamedSettings):
     """The settings of methods that share rollouts."""
 
@@ -192,7 +196,8 @@ class Sharing(OnPublicTasks[S]):
 
     def _read_answers(self, plain: Any, tasks: Sequence[str]) -> list[list[Answer]]:
         size = self.learning.group_size
-        if not isinstance(plain, list) or len(plain) != len(tasks) or any(len(group) != size for group in plain):
+        whole = isinstance(plain, list) and all(isinstance(group, list) and len(group) == size for group in plain)
+        if not whole or len(plain) != len(tasks):
             raise DataError(f"expected {size} answers to each of {len(tasks)} tasks")
         return [[grade(self.public_env, task, one) for one in group] for task, group in zip(tasks, plain, strict=True)]
 
@@ -341,6 +346,7 @@ class Sharing(OnPublicTasks[S]):
             roles=("public",) if periods else (),
             sent=(METRICS, sent) if periods else (METRICS,),
             trains_local_models=True,
+            value_refusal="it compares the answers to a question, its own and those of others",
             second_models=tuple(
                 SecondModel(f"agent {number}", one, scale.learning, settings.local_steps)
                 for number, one in enumerate(agents)
@@ -393,7 +399,7 @@ def grade(env: TextEnv, task: str, plain: Any) -> Answer:
         raise DataError(f"an answer to {task} needs a seed, and as many actions, replies, ends and log-probs")
     if not all(isinstance(one, str) for one in (*actions, *replies)) or not all(isinstance(one, bool) for one in ends):
         raise DataError(f"an answer to {task} holds actions and replies that are no texts")
-    if not all(isinstance(one, float) and np.isfinite(one) and one <= 1e-3 for one in said):
+    if not all(isinstance(one, float) and -MAX_SURPRISAL <= one <= 1e-3 for one in said):
         raise DataError(f"an answer to {task} has an invalid log-prob")
     turns = tuple(Turn("", reply, (act,), 0.0, True, True) for act, reply in zip(actions, replies, strict=True))
     candidate = {"actions": actions, "replies": replies, "ended": ends, "seed": seed, "task": task}

@@ -188,6 +188,7 @@ def test_the_mean_log_prob_is_that_of_each_turn() -> None:
         {"actions": [3]},
         {"logprobs": [1.0]},
         {"logprobs": [float("nan")]},
+        {"logprobs": [-1e300]},
         {"logprobs": ["x"]},
         {"ended": [1]},
         {"actions": None},
@@ -202,9 +203,18 @@ def test_malformed_answers_are_one_sentence(change: dict[str, Any], method: Any)
             grade(method.public_env, task, bad)
 
 
+@pytest.mark.parametrize(
+    "groups", [None, "text", {}, [], [None, None], [3, 4], ["abc", "abc"], [{}, {}], [[], []], [[1] * 3]]
+)
+def test_groups_of_answers_of_another_form_are_one_sentence(groups: Any, method: Any) -> None:
+    with pytest.raises(DataError, match="expected 3 answers to each of 2 tasks"):
+        method._read_answers(groups, method.public_env.pool.ids[:2])
+
+
 def test_what_cannot_work_is_refused() -> None:
-    with pytest.raises(OptionError, match="hacpo has a policy loss of its own"):
-        make({"learning": {"loss": "gspo"}})
+    for name, ignored in {"loss": "gspo", "clip": [0.1, 0.3], "dual_clip": 3.0}.items():
+        with pytest.raises(OptionError, match=f"hacpo has a policy loss of its own.* leave out learning.{name}"):
+            make({"learning": {name: ignored}})
     with pytest.raises(OptionError, match="ratio_bounds lie around 1"):
         make({"algorithm": {"ratio_bounds": [2.0, 4.0]}})
     with pytest.raises(OptionError, match=r"asks for 9 tasks at a time, partition\.roles\.public holds 8"):

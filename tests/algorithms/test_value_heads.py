@@ -18,9 +18,9 @@ from tests.algorithms.test_inherited_options import METHODS, SPEC, run, spec_of
 
 HEAD = {"value_head.weight", "value_head.bias"}
 REFUSED = {"fedmoa": "compares the episodes of a group", "fedpetuning sft": "with objective=sft it imitates"}
-STAYS = {"local-all", "fedsa-lora"}
-"""Methods that send no parameters, or factors of an adapter alone."""
-ALWAYS = ("fedprox", "scaffold", "flexlora", *REFUSED)
+STAYS = {"local-all"}
+"""Methods that send no parameters."""
+ALWAYS = ("fedprox", "scaffold", "flexlora", "fedsa-lora", *REFUSED)
 
 
 def use_values(head: str) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def test_a_head_is_sent_if_clients_share_it(method: str, head: str, tmp_path: Pa
         assert kept and all(set(state.sets["optimizer"]) >= HEAD for state in kept)
 
 
-@pytest.mark.parametrize("name", ["fedgrpo", "es"])
+@pytest.mark.parametrize("name", ["fedgrpo", "es", "hacpo", "swarm"])
 def test_methods_without_values_refuse_a_head(name: str) -> None:
     plain = merge(SPEC, {**use_values("shared"), "algorithm": {"name": name}})
     with pytest.raises(OptionError, match=f"{name} cannot learn by a value head"):
