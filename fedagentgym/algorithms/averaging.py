@@ -307,9 +307,11 @@ class AveragingSteps(BaseAlgorithm[L]):
         metrics = report.metrics
         needed = LOSS_METRICS if isinstance(self.settings.rule, LossRule) else {}
         for name, (low, high) in {**needed, **self.deciding_metrics}.items():
-            if not low <= metrics.get(name, float("nan")) <= high:
+            if name not in metrics:
+                return Failure(client, "refused", f"it reports no {name!r}, as without an episode that counts")
+            if not low <= metrics[name] <= high:
                 return Failure(
-                    client, "refused", f"its {name!r} is {metrics.get(name)}, and must lie in {low:g} to {high:g}"
+                    client, "refused", f"its {name!r} is {metrics[name]}, and must lie in {low:g} to {high:g}"
                 )
         distance = message.measure_distance(self.sent_parameters(state.parameters, client))
         return AcceptedReply(client, examples, distance, message.control, metrics, report.episodes)

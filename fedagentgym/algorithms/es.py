@@ -313,6 +313,8 @@ class EvolutionStrategies(BaseAlgorithm[ESSettings]):
                 for group in played.groups
                 for part in compute_training_rewards(group, weights, learning.format_penalty)
             ]
+            if not earned:
+                raise DataError(f"every episode of perturbation {index + 1} was lost, so that it has no score")
             yield mean(earned), played.compute_metrics(), self.sample_episodes(played.groups, client)
 
     @classmethod

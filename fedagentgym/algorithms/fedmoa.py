@@ -274,7 +274,7 @@ class FedMOA(Averaging[FedMOASettings]):
 
 def reduce_gradients(step: StepReport, kind: str) -> Mapping[str, NDArray[np.float64]]:
     """The objectives' gradients under a reduction over tokens; those of the step belong to the mean over all its tokens."""
-    each, episodes = step.metrics["tokens"], step.metrics["episodes"]
+    each, episodes = step.metrics.get("tokens", 0.0), step.metrics["episodes"]
     factor = {"answer": each, "sum": each * episodes}.get(kind, 1.0)
     return {name: gradient * factor for name, gradient in step.gradients.items()}
 

@@ -227,7 +227,8 @@ def _report(found: Rollouts) -> None:
     calls, segments = int(counts["calls"]), int(counts["segments"])
     seconds = format_fixed(found.stats.agent_seconds, 1)
     print_result(f"{episodes} episodes, {calls} calls, {int(metrics['env_steps'])} actions in {seconds} s")
-    print_result(f"success {format_fixed(metrics['success'], 3)}, reward {format_fixed(metrics['reward'], 3)}")
+    if episodes:
+        print_result(f"success {format_fixed(metrics['success'], 3)}, reward {format_fixed(metrics['reward'], 3)}")
     if calls:
         print_result(
             f"segments per episode: {format_fixed(segments / max(episodes, 1), 2)} (1 is cheapest: every call goes on)"

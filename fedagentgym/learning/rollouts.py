@@ -79,7 +79,7 @@ class Rollouts(NamedTuple):
         return [trajectory for group in self.groups for trajectory in group]
 
     def compute_metrics(self) -> dict[str, float]:
-        """Means over the episodes, and the rollout's speed."""
+        """Means over the episodes, and the rollout's speed. No episode, as where a program lost all, has no means."""
         episodes = self.trajectories
         turns = [turn for trajectory in episodes for turn in trajectory.turns]
         means = {
@@ -90,9 +90,9 @@ class Rollouts(NamedTuple):
             "tokens": mean([float(trajectory.tokens) for trajectory in episodes]),
             "invalid": mean([float(not turn.valid) for turn in turns]),
             "format/broken": mean([float(not turn.format) for turn in turns]),
-            "episodes": float(len(episodes)),
-            "env_steps": float(self.stats.steps),
         }
+        counts = {"episodes": float(len(episodes)), "env_steps": float(self.stats.steps)}
+        means = means | counts if episodes else counts
         seconds = {"seconds/agent": self.stats.agent_seconds, "seconds/env": self.stats.env_seconds}
         reported = {f"program/{name}": value for name, value in self.program.items()}
         if self.mismatch is None:

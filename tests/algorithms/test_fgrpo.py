@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +22,8 @@ from fedagentgym.base.settings import merge
 from fedagentgym.federation.algorithm import FederationSettings
 from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.commits import Commit
+from fedagentgym.federation.exchange import Reply
+from fedagentgym.federation.message import Message
 from fedagentgym.federation.round import ServerConfig, run_rounds
 from fedagentgym.learning.settings import LearningSettings
 from tests.algorithms.test_inherited_options import SPEC
@@ -68,11 +72,17 @@ def test_the_scale_of_a_client_s_reward_does_not_count(clients: list[tuple[float
     assert found == pytest.approx(louder, rel=1e-9)
 
 
-def run(folder: Path, algorithm: dict[str, Any], rounds: int) -> Commit:
+def run(
+    folder: Path,
+    algorithm: dict[str, Any],
+    rounds: int,
+    asked: int = 2,
+    backend: type[SequentialBackend] = SequentialBackend,
+) -> Commit:
     spec = ExperimentSpec.load(merge(SPEC, {"rounds": rounds, "algorithm": {"local_steps": 1, **algorithm}}))
     built = make_algorithm(spec, Runtime(spec))
-    plan = ServerConfig(folder, 0, FederationSettings(rounds=rounds, clients_per_round=2))
-    return run_rounds(built, SequentialBackend(built, folder / "states"), plan).commit
+    plan = ServerConfig(folder, 0, FederationSettings(rounds=rounds, clients_per_round=asked))
+    return run_rounds(built, backend(built, folder / "states"), plan).commit
 
 
 def test_histories_follow_the_rounds_in_which_a_client_takes_part_also_after_a_resume(tmp_path: Path) -> None:
@@ -91,6 +101,33 @@ def test_histories_follow_the_rounds_in_which_a_client_takes_part_also_after_a_r
     whole = run(tmp_path / "whole", chosen, 5)
     assert whole.state.memory == commit.state.memory
     assert all(np.array_equal(value, commit.state.parameters[name]) for name, value in whole.state.parameters.items())
+
+
+class Spoiled(SequentialBackend):
+    """In round 2 the first client reports `value` as its reward; with None it reports none, as without an episode."""
+
+    value: float | None = None
+
+    def run(self, requests: Any, deadline: float | None) -> Iterator[Reply]:
+        for place, reply in enumerate(super().run(requests, deadline)):
+            message = Message.decode(reply.message)
+            metrics = {**message.report["metrics"], "reward": self.value}
+            metrics = {name: number for name, number in metrics.items() if number is not None}
+            told = replace(message, report={**message.report, "metrics": metrics})
+            yield replace(reply, message=told.encoded) if place == 0 and requests[0].name.round == 2 else reply
+
+
+@pytest.mark.parametrize("value", [None, float("nan")])
+def test_a_client_without_a_reward_has_no_weight_and_keeps_its_history(
+    value: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Spoiled, "value", value)
+    first = run(tmp_path, {"name": "fgrpo"}, 1, asked=3)
+    commit = run(tmp_path, {"name": "fgrpo"}, 2, asked=3, backend=Spoiled)
+    (failure,) = commit.record["failures"]
+    assert failure["reason"] == "refused" and "'reward'" in failure["message"]
+    lost, before, after = str(failure["client"]), first.state.memory["history"], commit.state.memory["history"]
+    assert after[lost] == before[lost] and lost not in commit.record["clients"]
 
 
 def test_a_reply_without_a_reward_that_is_a_number_is_refused(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.envs.make import open_env
 from fedagentgym.envs.view import Episode
 from fedagentgym.learning.export import format_episode
-from fedagentgym.learning.rollouts import collect
+from fedagentgym.learning.rollouts import Rollouts, RolloutStats, collect
+from fedagentgym.learning.state import mean_metrics
 
 
 class Guesser:
@@ -143,6 +144,13 @@ def test_metrics_are_means_over_episodes(env: GuessEnv) -> None:
     assert metrics["success"] == sum(t.success for t in episodes) / 16
     assert metrics["turns"] == sum(len(t.turns) for t in episodes) / 16
     assert 0 <= rollouts.stats.env_share <= 1
+
+
+def test_a_step_whose_episodes_were_all_lost_has_no_means_which_the_other_steps_decide() -> None:
+    lost = Rollouts((), RolloutStats(steps=3), program={"lost": 2.0})
+    found = lost.compute_metrics()
+    assert found["episodes"] == 0 and found["program/lost"] == 2 and not {"reward", "success", "tokens"} & found.keys()
+    assert mean_metrics([found, {"reward": 0.5, "episodes": 2.0}])["reward"] == 0.5
 
 
 def test_no_tasks_no_episodes(env: GuessEnv) -> None:
