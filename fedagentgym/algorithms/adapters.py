@@ -274,6 +274,11 @@ class RankedAveraging(AdapterAveraging[R]):
             operations["train"] = replace(train, request=request, reply=reply)
         return operations
 
+    @classmethod
+    def describe(cls, settings: R, scale: Scale) -> Card:
+        """Return the card: clients exchange adapters of their ranks."""
+        return replace(super().describe(settings, scale), ranks=settings.ranks or ())
+
 
 def cut_rank(weights: Parameters, rank: int) -> dict[str, Array]:
     """The first rows of every A and columns of every B."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import OptionError
@@ -168,6 +168,8 @@ class Card:
         trains_local_models: True if clients end a round with models of their own, which can be evaluated.
         keeps_policies: True if clients play with policies of their own (`client_parameters`), not all with the same.
         sends_base: True if the server also sends a change of every adapted layer's frozen weights.
+        factors: The factors of an adapter that are sent, of those that are trained.
+        ranks: The ranks of the clients' adapters, client by client and from the first again; empty if all have the agent's.
         assumed: What the accountant of the privacy that the method spends assumes, if there is one.
     """
 
@@ -189,6 +191,8 @@ class Card:
     trains_local_models: bool = False
     keeps_policies: bool = False
     sends_base: bool = False
+    factors: Literal["both", "A", "B"] = "both"
+    ranks: tuple[int, ...] = ()
     assumed: Sequence[str] = ()
 
     def check_values(self, name: str, learning: LearningSettings) -> None:

@@ -11,12 +11,14 @@ begins at zero, it is the start.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from fedagentgym.agents.model.names import HIGH, LOW
 from fedagentgym.algorithms.averaging import AveragingSettings
+from fedagentgym.algorithms.card import Card, Scale
 from fedagentgym.algorithms.personal import Personal
 from fedagentgym.algorithms.runtime import Runtime
 from fedagentgym.base.errors import OptionError
@@ -50,3 +52,8 @@ class FedSALoRA(Personal[FedSALoRASettings]):
         kept = HIGH if self.settings.share == "A" else LOW
         own = {name: array for name, array in weights.items() if kept in name}
         return {name: array for name, array in weights.items() if name not in own}, own
+
+    @classmethod
+    def describe(cls, settings: FedSALoRASettings, scale: Scale) -> Card:
+        """Return the card: one factor is sent."""
+        return replace(super().describe(settings, scale), factors=settings.share)

@@ -401,6 +401,17 @@ def test_a_plan_counts_what_is_sent() -> None:
     assert up["fedit"] == down["fedit"] == up["flora"] == 4 * clients * sum(4 * (i + o) for i, o in layers)
     assert down["flora"] == down["fedit"] + 4 * clients * sum(i * o for i, o in layers)
     assert up["ffa-lora"] == down["ffa-lora"] == 4 * clients * sum(4 * o for _, o in layers)
+    numbers = {
+        ("fedsa-lora", "share=A"): sum(4 * i for i, _ in layers),
+        ("fedsa-lora", "share=B"): sum(4 * o for _, o in layers),
+        **{
+            (name, "ranks=[1,2]"): sum(1.5 * (i + o) for i, o in layers)
+            for name in ("fedit", "flexlora", "flora", "ram")
+        },
+    }
+    for (name, option), wanted in numbers.items():
+        plan = plan_run(load_config(f"tiny-skills:{name}", [f"algorithm.{option}"]))
+        assert plan.count_bytes_up(plan.round) == 4 * plan.round.models_up * wanted, (name, option)
 
 
 @pytest.mark.by_day(2)

@@ -56,13 +56,14 @@ class ModelShape:
         targets: Sequence[str] | Literal["all-linear"],
         blocks: int | None = None,
         *,
-        train: Literal["both", "B"] = "both",
+        factors: Literal["both", "A", "B"] = "both",
     ) -> int:
-        """The trained weights of a LoRA adapter: two matrices of this rank for each adapted layer, or the second, in all blocks
-        or in so many."""
+        """The weights of a LoRA adapter: two matrices of this rank for each adapted layer, or one of them, in all blocks or in
+        so many."""
         chosen = self._choose_layers(targets)
         return (blocks or self.layers) * sum(
-            rank * (outputs + (inputs if train == "both" else 0)) for _, inputs, outputs in chosen
+            rank * ((outputs if factors != "A" else 0) + (inputs if factors != "B" else 0))
+            for _, inputs, outputs in chosen
         )
 
     def count_adapted_weights(self, targets: Sequence[str] | Literal["all-linear"], blocks: int | None = None) -> int:

@@ -80,7 +80,7 @@ def plan_agent(
     trainable, adapted = parameters, 0
     if adapter is not None:
         adapted = shape.count_adapted_weights(adapter.targets, adapter.last)
-        trainable = shape.count_adapter_parameters(adapter.rank, adapter.targets, adapter.last, train=adapter.train)
+        trainable = shape.count_adapter_parameters(adapter.rank, adapter.targets, adapter.last, factors=adapter.train)
     # without a named device a GPU is assumed, except for models that are made to learn on a processor; the base under an
     # adapter is stored in half the bytes where that can be computed with
     on_gpu = chosen.device != "cpu" and (chosen.device != "auto" or chosen.name not in ("tiny", "smollm2"))

@@ -18,6 +18,7 @@ from fedagentgym.algorithms.experts import TASK_BYTES
 from fedagentgym.algorithms.runtime import Runtime
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.rounding import count_things, format_bytes, format_fixed
+from fedagentgym.base.statistics import mean
 from fedagentgym.envs.make import env_class, read_options
 from fedagentgym.envs.protocols import count_published
 from fedagentgym.envs.registry import find_env_id
@@ -64,6 +65,8 @@ class RunPlan(WorkPlan):
 
     config: RunConfig
     agent: PlannedAgent
+    sent_parameters: int
+    """In a message, in the mean over clients of unlike ranks."""
     evaluations: int
     """Before the first round, at each interval, and after the last."""
     evaluated: int | None
@@ -107,7 +110,7 @@ class RunPlan(WorkPlan):
     @property
     def model_bytes(self) -> int:
         """One set of parameters in a message."""
-        return self.agent.trainable * PARAMETER_BYTES
+        return self.sent_parameters * PARAMETER_BYTES
 
     @property
     def answer_bytes(self) -> int:
@@ -166,6 +169,7 @@ def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
         **vars(work),
         config=config,
         agent=agent,
+        sent_parameters=count_sent(config, agent, work),
         evaluations=evaluations,
         evaluated=evaluated,
         ranked=ranked,
@@ -173,6 +177,19 @@ def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
         vllm=vllm,
         devices=workers * (1 if sharding is None else sharding.devices),
     )
+
+
+def count_sent(config: RunConfig, agent: PlannedAgent, work: WorkPlan) -> int:
+    """The parameters in a message: those that are trained, but for factors that stay and rows that a client does not have."""
+    card, adapter = work.card, config.agent.adapter
+    if adapter is None or (card.factors == "both" and not card.ranks):
+        return agent.trainable
+    whole, part = (
+        agent.shape.count_adapter_parameters(adapter.rank, adapter.targets, adapter.last, factors=factors)
+        for factors in (adapter.train, card.factors)
+    )
+    ranks = [card.ranks[client % len(card.ranks)] for client in range(work.clients)] if card.ranks else [adapter.rank]
+    return agent.trainable - whole + round(part * mean(ranks) / adapter.rank)
 
 
 def plan_work(config: RunConfig) -> WorkPlan | None:
