@@ -13,13 +13,17 @@ import pytest
 from fedagentgym.agents.settings import AdapterSettings
 from fedagentgym.algorithms.fedex_lora import FedExLoRA
 from fedagentgym.algorithms.fedit import FedIT, FFALoRA
+from fedagentgym.algorithms.fedsa_lora import FedSALoRA
 from fedagentgym.algorithms.flexlora import FlexLoRA
 from fedagentgym.algorithms.flora import FLoRA
 from fedagentgym.algorithms.ram import RAM
 from fedagentgym.algorithms.runtime import DividedSites, ResidentModel, Site
+from fedagentgym.base.streams import derive, generator
 from fedagentgym.federation.algorithm import FederationSettings, draw_participants
 from fedagentgym.federation.backends.in_process import SequentialBackend
+from fedagentgym.federation.message import Message
 from fedagentgym.federation.round import ServerConfig, run_rounds
+from fedagentgym.federation.states import StateStore
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.state import LocalReport, SiteState
 from tests.algorithms.test_corrections import make_no_split
@@ -90,6 +94,7 @@ def plain(
 ) -> Matrix:
     """The product of the policy, in units of SCALE * B A, after all rounds."""
     low, high, rest, velocity = FIRST, np.zeros((5, RANK)), np.zeros((5, 6)), np.zeros((5, 6))
+    moving = np.zeros_like(low), np.zeros_like(high)
     for number in range(1, ROUNDS + 1):
         chosen = draw_participants(0, number, range(CLIENTS), asked)
         base = (SCALE * rest).astype(np.float32)  # as it is sent
@@ -107,7 +112,9 @@ def plain(
                     high = np.hstack([high[:, :row], column, high[:, row + 1 :]])
             continue
         if name in ("fedit", "ffa"):
-            low, high = np.mean([end[0] for end in ends], axis=0), np.mean([end[1] for end in ends], axis=0)
+            lower, higher = (np.mean([end[factor] for end in ends], axis=0) for factor in (0, 1))
+            moving = momentum * moving[0] + lower - low, momentum * moving[1] + higher - high
+            low, high = low + step * moving[0], high + step * moving[1]
             continue
         moves = np.array([b @ a - high @ low for a, b in ends])
         if name == "ram":
@@ -127,6 +134,9 @@ def plain(
         else:
             high = np.zeros_like(high)
             rest = rest + aim
+            if name == "flora, drawn anew":
+                stream = generator(derive(0, "server", number, "adapter"), LOW)
+                low = stream.uniform(-(6**-0.5), 6**-0.5, low.shape)
     return rest + high @ low
 
 
@@ -136,9 +146,10 @@ METHODS: dict[str, tuple[Any, dict[str, Any]]] = {
     "flexlora": (FlexLoRA, {}),
     "fedex": (FedExLoRA, {}),
     "flora": (FLoRA, {"draw": "first"}),
+    "flora, drawn anew": (FLoRA, {}),
     "ram": (RAM, {"density": 0.3, "threshold": 0.0}),
 }
-CASES = [(name, 1.0, 0.0) for name in METHODS] + [(name, 0.7, 0.5) for name in list(METHODS)[2:]]
+CASES = [(name, 1.0, 0.0) for name in METHODS] + [(name, 0.7, 0.5) for name in METHODS]
 
 
 @pytest.mark.by_day(2)
@@ -157,6 +168,35 @@ def test_each_is_the_plain_loop(name: str, step: float, momentum: float, asked: 
     low = state.parameters.get(LOW, FIRST)
     found = state.memory.get("base", {}).get("layer", 0.0) + state.parameters[HIGH] @ low
     np.testing.assert_allclose(found, plain(name, step, momentum, asked), atol=1e-9)
+
+
+@pytest.mark.parametrize("asked", [None, 2])
+@pytest.mark.parametrize("share", ["A", "B"])
+def test_fedsa_is_the_plain_loop_of_one_factor(share: str, asked: int | None, tmp_path: Path) -> None:
+    settings = FedSALoRA.settings_class.load({"local_steps": STEPS, "share": share})
+    for rounds in (7, ROUNDS):
+        algorithm = FedSALoRA(settings, MatrixRuntime("both"))  # type: ignore[arg-type]
+        backend = SequentialBackend(algorithm, tmp_path / "states")
+        plan = FederationSettings(rounds=rounds, clients_per_round=asked)
+        commit = run_rounds(algorithm, backend, ServerConfig(tmp_path, 0, plan)).commit
+    shared, own = (FIRST, START[HIGH]) if share == "A" else (START[HIGH], FIRST)
+    kept = [own] * CLIENTS
+    for number in range(1, ROUNDS + 1):
+        returned = []
+        for client in draw_participants(0, number, range(CLIENTS), asked):
+            factors = (shared, kept[client]) if share == "A" else (kept[client], shared)
+            low, high = learn(client, *factors, np.zeros((5, 6)))
+            kept[client] = high if share == "A" else low
+            returned.append(low if share == "A" else high)
+        shared = np.mean(returned, axis=0)
+    name, other = (LOW, HIGH) if share == "A" else (HIGH, LOW)
+    assert set(commit.state.parameters) == {name}
+    np.testing.assert_allclose(commit.state.parameters[name], shared, atol=1e-9)
+    for client, head in commit.heads.items():
+        state = Message.decode(StateStore(tmp_path / "states").get(client, head) or b"")
+        played = algorithm.client_parameters(commit.state, client, state)
+        np.testing.assert_allclose(played[other], kept[client], atol=1e-9)
+        assert np.array_equal(played[name], commit.state.parameters[name])
 
 
 RANKED = ["fedit", "flexlora", "fedex", "flora", "ram"]
