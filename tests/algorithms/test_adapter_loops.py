@@ -221,6 +221,18 @@ def test_clients_of_unlike_ranks_are_the_plain_loop(name: str, pad: str, asked: 
     np.testing.assert_allclose(found, plain(name, 1.0, 0.0, asked, (1, 2), pad), atol=1e-9)
 
 
+@pytest.mark.parametrize("name", RANKED)
+def test_equal_ranks_are_the_method_without_ranks(name: str, tmp_path: Path) -> None:
+    method, own = METHODS[name]
+    commits = []
+    for ranks in (None, [RANK], [RANK, RANK]):
+        settings = method.settings_class.load({"local_steps": STEPS, "ranks": ranks, **own})
+        algorithm, folder = method(settings, MatrixRuntime("both")), tmp_path / str(ranks)
+        backend = SequentialBackend(algorithm, folder / "states")
+        commits.append(run_rounds(algorithm, backend, ServerConfig(folder, 0, FederationSettings(rounds=3))).commit)
+    assert len({commit.state.digest for commit in commits}) == 1
+
+
 @pytest.mark.parametrize(("name", "pad"), PADDED)
 def test_an_update_is_what_a_client_of_a_small_rank_has_trained(
     name: str, pad: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

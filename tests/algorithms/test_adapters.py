@@ -186,6 +186,14 @@ def test_exact_rules_give_the_mean_of_the_products_round_after_round(rule: Any, 
         np.testing.assert_allclose(stacked, mean_products(updates, weights)[layer], atol=1e-5)
 
 
+def test_what_fedex_puts_into_the_base_has_the_rank_of_all_clients_but_one() -> None:
+    for count in (1, 2, 3):
+        base = combine(FedExRule(), draw(0, rank=1), [draw(seed, rank=1) for seed in range(count)]).memory["base"]
+        assert {layer: np.linalg.matrix_rank(rest, tol=1e-9) for layer, rest in base.items()} == {
+            layer: min(count - 1, *shape) for layer, shape in SHAPES.items()
+        }
+
+
 @pytest.mark.parametrize("factors", ["balanced", "left"])
 def test_flexlora_is_the_nearest_product_of_its_rank(factors: Any) -> None:
     updates = [draw(seed) for seed in range(1, 5)]
@@ -427,7 +435,21 @@ def test_ranks_and_first_draws_of_clients_are_settings(name: str, tmp_path: Path
         return taught(site, start, penalties)
 
     algorithm.open_learner = watch
+    told, filled = algorithm.make_reply, list[bool]()
+
+    def look(client: Any, local: Any, after: SiteState, *rest: Any) -> Any:
+        rank = 1 + 2 * (client.id % 2)
+        parts = (
+            value[rank:] if ".lora_A." in name else value[:, rank:]
+            for name, value in after.weights.items()
+            if ".lora_" in name
+        )
+        filled.append(any(part.any() for part in parts))
+        return told(client, local, after, *rest)
+
+    algorithm.make_reply = look
     commit = go(tmp_path / "one", algorithm, 1)
+    assert filled == [False] * 3, "what an adapter is filled up with stays zero"
     plain = make({"name": name, "local_steps": 2}, FAST)
     sent = go(tmp_path / "plain", plain, 1).record["bytes"]
     ranks = {client: 1 + 2 * (client % 2) for client in draws}
