@@ -136,7 +136,7 @@ def export_policy(
     from fedagentgym.agents.presets import get_model
 
     policy: Any = opened.agent.policy
-    if adapter_only and policy.base_changes:
+    if adapter_only and getattr(policy, "base_changes", None):  # other engines have none
         raise OptionError(
             "--adapter: this run's method changed the base too, so that the adapter alone is another policy: leave it out"
         )

@@ -6,7 +6,9 @@ import json
 import shutil
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -179,7 +181,9 @@ def test_episodes_of_a_run_are_exported_as_conversations(finished: Path, tmp_pat
     assert all([one["role"] for one in line["messages"]][:2] == ["system", "user"] for line in judged + played)
 
 
-def test_an_adapter_is_exported_alone(tmp_path: Path) -> None:
+def test_an_adapter_is_exported_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedagentgym.agents.model.vllm import TorchVllmPolicy
+    from fedagentgym.experiment import export
     from fedagentgym.experiment.export import export_policy
 
     adapter = {
@@ -191,6 +195,17 @@ def test_an_adapter_is_exported_alone(tmp_path: Path) -> None:
     export_policy(tmp_path / "run", tmp_path / "adapter", adapter_only=True)
     names = {path.name for path in (tmp_path / "adapter").iterdir()}
     assert {"adapter_config.json", "adapter_model.safetensors"} <= names
+
+    def open_as_vllm(*given: Any, **named: Any) -> Any:
+        opened = open_policy(*given, **named)
+        own: Any = opened.agent.policy
+        engine: Any = SimpleNamespace(context_length=own.context_length, tokenizer=own.tokenizer)
+        return replace(opened, agent=replace(opened.agent, policy=TorchVllmPolicy(own, engine, adapter=True)))
+
+    open_policy = export.open_policy
+    monkeypatch.setattr(export, "open_policy", open_as_vllm)
+    export_policy(tmp_path / "run", tmp_path / "played by vllm", adapter_only=True)
+    assert {path.name for path in (tmp_path / "played by vllm").iterdir()} == names
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
