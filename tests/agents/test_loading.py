@@ -133,6 +133,13 @@ def test_an_adapter_is_all_that_trains_and_is_the_same_everywhere() -> None:
     assert all(not weight.any() for name, weight in first.items() if "lora_B" in name)
     with pytest.raises(OptionError, match=r"adapter\.targets"):
         TorchPolicy(make_policy("own").model, one.tokenizer, adapter=AdapterSettings(targets=("nowhere",)))
+    for target, told in {
+        "lm_head": "are those of the embedding",
+        "embed_tokens": "is of type Embedding, and only linear",
+        "self_attn": "only linear layers",
+    }.items():
+        with pytest.raises(OptionError, match=rf"adapter\.targets: .*{told}"):
+            TorchPolicy(make_policy("own").model, one.tokenizer, adapter=AdapterSettings(targets=("q_proj", target)))
 
 
 def test_an_adapter_on_the_last_layers_alone() -> None:

@@ -6,7 +6,7 @@ Adapters are created and saved by `peft`, merged for rollouts and removed again 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -301,6 +301,8 @@ def add_adapter(model: Any, settings: AdapterSettings, seed: int) -> Any:
             head, modules = model.get_output_embeddings(), model.named_modules()
             linear = [name for name, part in modules if isinstance(part, torch.nn.Linear) and part is not head]
             targets = sorted({name.rpartition(".")[2] for name in linear})
+    if not isinstance(targets, str):
+        check_targets(model, targets)
     config = peft.LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,
@@ -322,6 +324,23 @@ def add_adapter(model: Any, settings: AdapterSettings, seed: int) -> Any:
             if LOW in name:
                 weight.requires_grad_(False)
     return adapted
+
+
+def check_targets(model: Any, targets: Sequence[str]) -> None:
+    """Refuse targets that an adapter cannot be merged into: layers that are not linear, and an output layer whose weights are the
+    embedding's too."""
+    embedding = model.get_input_embeddings()
+    for name, part in model.named_modules():
+        target = next((one for one in targets if name == one or name.endswith(f".{one}")), None)
+        if target is not None and not isinstance(part, torch.nn.Linear):
+            raise OptionError(
+                f"adapter.targets: {target!r} is of type {type(part).__name__}, and only linear layers have adapters"
+            )
+        if target is not None and part.weight is embedding.weight:
+            raise OptionError(
+                f"adapter.targets: the weights of {target!r} are those of the embedding in this model, which a change of them"
+                " would change too: leave it out"
+            )
 
 
 def save_adapter(model: Any, folder: Path) -> None:
