@@ -25,7 +25,7 @@ import numpy as np
 from pydantic import Field, field_serializer
 
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.algorithms.base import CONTROL_BYTES, EPISODE_BYTES, OnPublicTasks
+from fedagentgym.algorithms.base import CONTROL_BYTES, EPISODE_BYTES, TOKEN_BYTES, OnPublicTasks
 from fedagentgym.algorithms.card import METRICS, Card, Scale, SecondModel, Sent, Work
 from fedagentgym.algorithms.experts import make_candidate, reread
 from fedagentgym.algorithms.reports import Report, evaluate_local_model, read_report, summarise_local_models
@@ -321,9 +321,8 @@ class Sharing(OnPublicTasks[S]):
             kept[f"weights-{number}"] = model.make_weight_forms(optional=True)
             kept[f"optimizer-{number}"] = make_moment_forms(model.initial_weights)
             longest = max(longest, model.agent.policy.context_length)
-        answers = (
-            self.settings.public_tasks * self.learning.group_size * (self.episode_bytes + EPISODE_BYTES + 16 * longest)
-        )
+        each = 2 * EPISODE_BYTES + (TOKEN_BYTES + 16) * longest  # as text, and in the tokens of any of the agents
+        answers = self.settings.public_tasks * self.learning.group_size * each
         everyone = answers * max(1, len(self.client_ids()))
         state, plain = Form(sets=kept, text=CONTROL_BYTES + answers), Form(text=CONTROL_BYTES)
         ask = Form(text=CONTROL_BYTES + 256 * self.settings.public_tasks)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedagentgym.agents.model.policy import TorchPolicy
 from fedagentgym.algorithms.base import make_algorithm
@@ -253,6 +255,35 @@ def test_ram_keeps_what_one_changed_and_averages_what_several_did() -> None:
     kept = [np.where(np.abs(one) >= np.sort(np.abs(one), axis=None)[-6], one, 0.0) for one in dense]
     count = sum((one != 0).astype(int) for one in kept)
     np.testing.assert_allclose(cut, sum(kept) / np.maximum(count, 1), atol=1e-12)
+
+
+@given(
+    st.integers(0, 999), st.integers(1, 5), st.sampled_from([0.0, 0.1, 0.5]), st.sampled_from([0.05, 0.2, 3.0]),
+    st.sampled_from([0.1, 0.4, 1.0]),
+)  # fmt: skip
+def test_ram_is_a_loop_over_clients_and_coordinates(
+    seed: int, clients: int, strength: float, most: float, density: float
+) -> None:
+    random = np.random.default_rng(seed)
+    changes = [random.normal(size=(3, 7)) * (random.random((3, 7)) < 0.6) for _ in range(clients)]
+    rule = RAMRule(strength=strength, most=most, density=density, threshold=0.2)
+    found = rule.combine(changes, [1.0] * clients)
+    active = []
+    for change in changes:
+        largest = sorted((abs(value) for value in change.ravel()), reverse=True)[: max(1, round(density * change.size))]
+        active.append(
+            {place for place in np.ndindex(3, 7) if abs(change[place]) > 0.2 and abs(change[place]) in largest}
+        )
+    wanted = np.zeros((3, 7))
+    for place in np.ndindex(3, 7):
+        who = [client for client in range(clients) if place in active[client]]
+        if len(who) > 1:
+            wanted[place] = sum(changes[client][place] for client in who) / len(who)
+        elif who:
+            others = set().union(*(active[client] for client in range(clients) if client != who[0]))
+            shared, unique = len(active[who[0]] & others), len(active[who[0]] - others)
+            wanted[place] = (1 + strength * min(shared / unique, most)) * changes[who[0]][place]
+    np.testing.assert_allclose(found, wanted, atol=1e-12)
 
 
 @pytest.mark.parametrize("rule", [FedExRule, FLoRARule, FlexLoRARule, RAMRule], ids=lambda rule: rule.__name__)

@@ -230,3 +230,12 @@ def test_clients_have_the_agents_of_their_turn() -> None:
     player = algorithm.load_client(algorithm.initial_state(), 1, kept)
     assert player is algorithm.resources(1).agent
     assert ExperimentSpec.load(algorithm.runtime.spec.to_plain()).algorithm["agents"] == agents
+
+
+def test_messages_have_room_for_the_answers_of_the_longest_agent() -> None:
+    short, long = ({"name": "untrained-tiny", "context_length": size} for size in (64, 256))
+    mixed = make({"agent": short, "algorithm": {"agents": [short, long]}}).operations
+    alike = make({"agent": long}).operations
+    assert mixed["generate"].reply.text == alike["generate"].reply.text
+    assert mixed["generate"].state.text == alike["generate"].state.text
+    assert mixed["learn"].request.text == alike["learn"].request.text
