@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from fedagentgym.agents.model.names import VALUE_HEAD
 from fedagentgym.base.errors import OptionError
 from fedagentgym.learning.losses import MAX_LOG_RATIO
 from fedagentgym.learning.settings import KLSettings
@@ -131,7 +132,13 @@ class KL(Penalty):
     def begin(self, parameters: Tensors, start: Tensors) -> None:
         from fedagentgym.learning.weights import to_parameter_tensors
 
-        self._reference = start if self._base is None else to_parameter_tensors(self._base, parameters)
+        if self._base is None:
+            self._reference = start
+            return
+        # a value head changes no log-prob, and the reference may be from before there was one
+        policy = {name: value for name, value in parameters.items() if not name.startswith(VALUE_HEAD)}
+        base = {name: value for name, value in self._base.items() if not name.startswith(VALUE_HEAD)}
+        self._reference = to_parameter_tensors(base, policy)
 
     def get_reference(self) -> Tensors:
         return self._reference

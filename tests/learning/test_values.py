@@ -229,6 +229,18 @@ def test_the_loss_of_values_reaches_the_model_as_far_as_its_coefficient_says(coe
     assert bool(moved) is bool(coefficient)
 
 
+@pytest.mark.parametrize("head", ["shared", "own"])
+def test_a_reference_needs_no_value_head(head: str) -> None:
+    """That of `kl: base` is by default the agent as it is given, before it has a head; one with a head is the same reference."""
+    options: dict[str, Any] = {"gae": {"head": head}, "kl": {"coefficient": 0.5, "reference": "base"}}
+    first = make_local(**options)
+    base = first.agent.policy.get_weights()
+    second = LocalTraining(make_local().agent, first.env, first.settings, base=base)
+    found = [local.run(2, seed=1).metrics for local in (first, second)]
+    assert base.keys() >= HEAD and found[0]["kl"] == found[1]["kl"] > 0
+    assert same(first.get_state().weights, second.get_state().weights)
+
+
 def _pay(trajectory: Trajectory, last: float) -> Trajectory:
     """The episode with one reward, at its end."""
     turns = [turn._replace(reward=0.0) for turn in trajectory.turns]
