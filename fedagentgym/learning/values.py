@@ -11,6 +11,7 @@ part, and is passed over. V_i is the value of the state before choice i, and r_i
 A turn is paid at its last choice; a turn without one at the choice before it, or, if there is none, at no choice. The end of an
 episode is worth 0, whether it was solved, lost or cut off. With `span: turn` the choices of each turn are a chain, at whose end
 stands the return of the whole episode. At last the advantages of all choices of the step are whitened; the targets are not.
+An episode whose rewards are not all finite numbers teaches nothing, as with the other estimators.
 """
 
 from __future__ import annotations
@@ -65,6 +66,11 @@ def add_advantages(
         charged = tuple(np.zeros_like(part) for part in rewards) if penalties is None else penalties
         per_turn = compute_turn_values(rewards, charged) if estimator.span == "turn" else rewards
         for trajectory, paid in zip(group, per_turn, strict=True):
+            if not np.isfinite(paid).all():
+                for row in range(first, first + len(trajectory.segments)):
+                    filled[row][1][:], chosen[row] = values[row], np.zeros_like(chosen[row])
+                first += len(trajectory.segments)
+                continue
             for chain, earned in _iter_chains(trajectory, chosen[first:], paid, estimator):
                 at = [values[first + row][place] for row, place in chain]
                 advantages = compute_gae(earned, np.array(at, dtype=np.float64), estimator.gamma, estimator.lam)

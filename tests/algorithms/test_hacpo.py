@@ -56,6 +56,11 @@ def test_advantages_are_those_of_the_paper(answers: list[tuple[float, float]]) -
     assert found == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("rewards", [[], [1.0], [0.5, 0.5], [1.0, float("nan")], [1.0, float("inf")]])
+def test_rewards_that_say_nothing_give_no_advantage(rewards: list[float]) -> None:
+    assert compute_advantages(rewards, [2.0] * len(rewards)).tolist() == [0.0] * len(rewards)
+
+
 def test_advantages_of_equal_agents_are_those_of_grpo() -> None:
     rewards = [1.0, 0.0, 0.0, 1.0, 1.0]
     expected = (np.array(rewards) - 0.6) / (np.std(rewards, ddof=1) + 1e-6)

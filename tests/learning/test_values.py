@@ -134,6 +134,28 @@ def test_advantages_equal_a_walk_over_all_tokens(drawn: list[list[Trajectory]], 
     np.testing.assert_allclose(ours, every, atol=1e-7 if estimator.whiten else 1e-12)
 
 
+@given(
+    st.lists(episodes(), min_size=1, max_size=4),
+    st.sampled_from([np.nan, np.inf]),
+    st.sampled_from(["episode", "turn"]),
+)
+def test_an_episode_without_finite_rewards_teaches_nothing(drawn: list[Trajectory], bad: float, span: Any) -> None:
+    """The others learn as if it had not been played."""
+
+    def fill(group: tuple[Trajectory, ...]) -> list[Any]:
+        rows = build_rows([group], [tuple(np.zeros(len(one.turns)) for one in group)])
+        rewards = tuple(np.array([turn.reward for turn in one.turns]) for one in group)
+        return add_advantages(rows, [group], [np.ones(len(row.own)) for row in rows], [(rewards, None)], GAE(span=span))
+
+    spoiled = replace(drawn[0], turns=(drawn[0].turns[0]._replace(reward=bad), *drawn[0].turns[1:]))
+    found, alone = fill((spoiled, *drawn[1:])), fill(tuple(drawn[1:]))
+    count = len(spoiled.segments)
+    for row in found[:count]:
+        assert not row.advantages.any() and np.array_equal(row.returns, row.values)
+    for row, other in zip(found[count:], alone, strict=True):
+        assert np.array_equal(row.advantages, other.advantages) and np.array_equal(row.returns, other.returns)
+
+
 @given(st.lists(st.tuples(st.floats(-5, 5), st.floats(-5, 5)), max_size=12), st.floats(0, 1), st.floats(0, 1))
 def test_a_chain_solves_its_equations(pairs: list[tuple[float, float]], gamma: float, lam: float) -> None:
     """(I - gamma lam N) A = r + (gamma N - I) V, where N moves everything on by one."""
