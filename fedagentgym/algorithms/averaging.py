@@ -308,7 +308,7 @@ class AveragingSteps(BaseAlgorithm[L]):
         needed = LOSS_METRICS if isinstance(self.settings.rule, LossRule) else {}
         for name, (low, high) in {**needed, **self.deciding_metrics}.items():
             if name not in metrics:
-                return Failure(client, "refused", f"it reports no {name!r}, as without an episode that counts")
+                return Failure(client, "refused", f"it reports no {name!r} that is a number")
             if not low <= metrics[name] <= high:
                 return Failure(
                     client, "refused", f"its {name!r} is {metrics[name]}, and must lie in {low:g} to {high:g}"

@@ -9,10 +9,10 @@
              others' answers:  clip(s, 1 - delta + m * delta_step, 1) * sg[the same]^alpha * c_j * A
              m is the number of mini-batches of this step that moved the weights before; sg takes no gradient
 
-A group whose rewards are all equal, or not all finite, teaches nothing, as everywhere in this package: the baseline would make
-a signal out of the ratios alone. Ratios are kept within `ratio_bounds`, in the baseline too. Both are so in the authors' code; the
-paper states neither. For one turn s_i is the paper's ratio; in episodes of several turns the author sends a mean for each turn,
-and the ratio is that of the tokens of a text as the receiver's model sees it.
+A group whose rewards are all equal, or not all finite, teaches nothing, as everywhere in this package: the baseline would
+make a signal out of the ratios alone. Ratios are kept within `ratio_bounds`, in the baseline too. Both are so in the authors'
+code; the paper states neither. For one turn s_i is the paper's ratio; in episodes of several turns the author sends a mean
+for each turn, and the ratio is that of the tokens of a text as the receiver's model sees it.
 """
 
 from __future__ import annotations
