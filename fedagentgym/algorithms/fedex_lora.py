@@ -12,18 +12,18 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from fedagentgym.algorithms.adapters import AdapterRule, BaseChanging, Matrix, Pair, ProductSettings
+from fedagentgym.algorithms.adapters import AdapterRule, BaseChanging, Matrix, Pair, ProductSettings, keep_low
 from fedagentgym.base.settings import Settings
 
 
 class FedExRule(AdapterRule):
-    """The means of the factors."""
+    """The means of the factors, and A as it was in rows that no client has."""
 
     name: Literal["fedex-lora"] = "fedex-lora"
     changes_base: ClassVar[bool] = True
 
     def choose(self, target: Matrix, mean: Pair, before: Pair) -> Pair:
-        return mean
+        return keep_low(mean, before)
 
 
 class FedExLoRASettings(ProductSettings):

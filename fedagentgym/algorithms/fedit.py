@@ -22,8 +22,8 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from fedagentgym.agents.model.names import HIGH, LOW
-from fedagentgym.algorithms.adapters import AdapterAveraging, RankedAveraging, RankSettings
+from fedagentgym.agents.model.names import HIGH, LOW, pair_factors
+from fedagentgym.algorithms.adapters import AdapterAveraging, RankedAveraging, RankSettings, keep_low, read_pairs
 from fedagentgym.algorithms.averaging import AcceptedReply, AveragingSettings
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.algorithm import Round, ServerState
@@ -57,10 +57,17 @@ class FedIT(RankedAveraging[FedITSettings]):
     def combine(
         self, state: ServerState, used: Sequence[AcceptedReply], updates: Iterator[Parameters], this_round: Round
     ) -> ServerState:
-        """The means; with `pad: holders` every row of A and column of B over the clients that have it."""
+        """The means; with `pad: holders` every row of A and column of B over the clients that have it. A stays if nobody has."""
         after = super().combine(state, used, updates, this_round)
-        if not used or self.settings.ranks is None or self.settings.pad == "zero":
+        if not used or self.settings.ranks is None:
             return after
+        if self.settings.pad == "zero":
+            parameters, names = dict(after.parameters), pair_factors(after.parameters)
+            means, before = read_pairs(after.parameters), read_pairs(state.parameters)
+            for layer, (low, _) in names.items():
+                kept = keep_low(means[layer], before[layer])
+                parameters[low] = np.asarray(kept.low, dtype=after.parameters[low].dtype)
+            return replace(after, parameters=parameters)
         weights = np.array(self.client_weights(used, this_round))
         held = np.array([[place < self.find_rank(reply.client) for place in range(self.rank)] for reply in used])
         shares = weights @ held / weights.sum()

@@ -28,15 +28,16 @@ class FlexLoRARule(AdapterRule):
     factors: Factors = "balanced"
 
     def choose(self, target: Matrix, mean: Pair, before: Pair) -> Pair:
-        if not target.any():  # from zero factors nothing could be learnt: A stays
-            return Pair(before.low, np.zeros_like(before.high))
         left, sizes, right = np.linalg.svd(target, full_matrices=False)
-        rank = min(len(before.low), len(sizes))
+        rank = min(len(before.low), int((sizes > sizes[0] * max(target.shape) * np.finfo(np.float64).eps).sum()))
         left, sizes, right = left[:, :rank], sizes[:rank], right[:rank]
         signs = np.sign(left[np.abs(left).argmax(axis=0), np.arange(rank)])
         left, right = left * signs, right * signs[:, None]
         roots = np.sqrt(sizes) if self.factors == "balanced" else sizes
-        low, high = np.zeros_like(before.low), np.zeros_like(before.high)
+        low, high = (
+            before.low.copy(),
+            np.zeros_like(before.high),
+        )  # where B is zero A stays: else nothing could be learned
         high[:, :rank] = left * roots
         low[:rank] = (roots if self.factors == "balanced" else np.ones(rank))[:, None] * right
         return Pair(low, high)

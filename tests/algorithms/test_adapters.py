@@ -213,13 +213,29 @@ def test_flexlora_is_the_nearest_product_of_its_rank(factors: Any) -> None:
         wanted = np.sqrt(sizes[:used]) if factors == "balanced" else sizes[:used]
         np.testing.assert_allclose(np.linalg.norm(high, axis=0)[:used], wanted, atol=1e-10)
         columns = high[np.abs(high).argmax(axis=0), np.arange(3)]
-        assert (columns[:used] > 0).all() and not high[:, used:].any() and not low[used:].any()
+        assert (columns[:used] > 0).all() and not high[:, used:].any()
+        assert np.array_equal(low[used:], draw(0)[f"{layer}.lora_A.default.weight"][used:])
     assert all(np.array_equal(after.parameters[name], again.parameters[name]) for name in after.parameters)
     still = combine(FlexLoRARule(factors=factors), draw(0, zero=True), [draw(0, zero=True)] * 2)
     assert all(not product.any() for product in products(still.parameters).values())
     assert all(still.parameters[name].any() for name in still.parameters if "lora_A" in name), (
         "else nothing could be learnt"
     )
+
+
+@pytest.mark.parametrize("rule", EVERY, ids=lambda rule: f"{rule.name}")
+def test_rows_that_no_client_has_can_still_be_learnt(rule: Any) -> None:
+    """After a round of clients of rank 1 the product is theirs, and no row has two zero factors."""
+    update = {
+        name: np.where(np.arange(3)[:, None] < 1, value, 0.0) if "lora_A" in name else value * (np.arange(3) < 1)
+        for name, value in draw(1).items()
+    }
+    after = combine(rule, draw(0), [update, update])
+    assert all(value.any(axis=1).all() for name, value in after.parameters.items() if "lora_A" in name)
+    if rule.name != "ram":
+        for layer, product in products(update).items():
+            np.testing.assert_allclose(whole(after)[layer], product, atol=1e-12)
+            assert np.linalg.matrix_rank(products(after.parameters)[layer], tol=1e-9) <= 1
 
 
 @pytest.mark.parametrize("rule", EVERY[:-1], ids=lambda rule: f"{rule.name}")
