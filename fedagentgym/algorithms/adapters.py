@@ -291,8 +291,8 @@ def cut_rank(weights: Parameters, rank: int) -> dict[str, Array]:
 def keep_low(mean: Pair, before: Pair) -> Pair:
     """The factors with A as it was in rows where A and B are zero, as where no client of the round has them: the product is the
     same, but from two zero factors nothing could be learned."""
-    gone = ~(mean.low.any(axis=1) | mean.high.any(axis=0))
-    return mean._replace(low=np.where(gone[:, None], before.low, mean.low))
+    gone = ~np.any(mean.low, axis=1, keepdims=True) & ~np.any(mean.high, axis=0)[:, None]
+    return mean._replace(low=np.where(gone, before.low, mean.low))
 
 
 def fill_rank(weights: Parameters, like: Parameters) -> dict[str, Array]:

@@ -65,8 +65,8 @@ class FedIT(RankedAveraging[FedITSettings]):
             parameters, names = dict(after.parameters), pair_factors(after.parameters)
             means, before = read_pairs(after.parameters), read_pairs(state.parameters)
             for layer, (low, _) in names.items():
-                kept = keep_low(means[layer], before[layer])
-                parameters[low] = np.asarray(kept.low, dtype=after.parameters[low].dtype)
+                factors = keep_low(means[layer], before[layer])
+                parameters[low] = np.asarray(factors.low, dtype=after.parameters[low].dtype)
             return replace(after, parameters=parameters)
         weights = np.array(self.client_weights(used, this_round))
         held = np.array([[place < self.find_rank(reply.client) for place in range(self.rank)] for reply in used])
