@@ -175,6 +175,7 @@ def test_each_is_the_plain_loop(name: str, step: float, momentum: float, asked: 
     np.testing.assert_allclose(found, plain(name, step, momentum, asked), atol=1e-9)
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("asked", [None, 2])
 @pytest.mark.parametrize("share", ["A", "B"])
 def test_fedsa_is_the_plain_loop_of_one_factor(share: str, asked: int | None, tmp_path: Path) -> None:
@@ -230,11 +231,11 @@ def test_clients_of_unlike_ranks_are_the_plain_loop(name: str, pad: str, asked: 
 def test_equal_ranks_are_the_method_without_ranks(name: str, tmp_path: Path) -> None:
     method, own = METHODS[name]
     commits = []
-    for ranks in (None, [RANK], [RANK, RANK]):
+    for ranks in (None, [RANK]):
         settings = method.settings_class.load({"local_steps": STEPS, "ranks": ranks, **own})
         algorithm, folder = method(settings, MatrixRuntime("both")), tmp_path / str(ranks)
         backend = SequentialBackend(algorithm, folder / "states")
-        commits.append(run_rounds(algorithm, backend, ServerConfig(folder, 0, FederationSettings(rounds=3))).commit)
+        commits.append(run_rounds(algorithm, backend, ServerConfig(folder, 0, FederationSettings(rounds=2))).commit)
     assert len({commit.state.digest for commit in commits}) == 1
 
 
@@ -255,15 +256,15 @@ def test_an_update_is_what_a_client_of_a_small_rank_has_trained(
         ).commit
 
     bound = 0.01
-    short = play("short", 2, checks={"clip_norm": bound, "max_ratio": None}).state.parameters
-    alone = play("alone", 1, ranks=[1], checks={"clip_norm": bound, "max_ratio": None}).state.parameters
+    clipped = {"clip_norm": bound, "max_ratio": None}
     if pad == "holders":
+        short = play("short", 2, checks=clipped).state.parameters
         assert np.linalg.norm(short[LOW] - FIRST) < 2 * 2 * bound
     elif name in ("fedit", "fedex"):
+        alone = play("alone", 1, ranks=[1], checks=clipped).state.parameters
         assert np.array_equal(alone[LOW][1:], FIRST[1:]) and not alone[HIGH][:, 1:].any()
         assert alone[LOW][0] == pytest.approx(FIRST[0], abs=bound)
     monkeypatch.setattr(sys.modules[__name__], "RATE", 1e-7)
-    for rounds in (1, 3):
-        record = play("slow", rounds).record
-        assert not record["failures"] and len(record["clients"]) == CLIENTS
-        assert all(numbers["update_norm"] < 1e-4 for numbers in record["clients"].values())
+    record = play("slow", 2).record
+    assert not record["failures"] and len(record["clients"]) == CLIENTS
+    assert all(numbers["update_norm"] < 1e-4 for numbers in record["clients"].values())
