@@ -127,7 +127,7 @@ class RunConfig(Settings):
 
     @cached_property
     def method(self) -> Settings:
-        """The settings of the method, validated once: workers on other machines do it again for what they receive."""
+        """The settings of the method (`algorithm`), validated."""
         return get_algorithm_class(self.algorithm).settings_class.load(dict(self.algorithm), "algorithm")
 
     @cached_property
@@ -136,7 +136,14 @@ class RunConfig(Settings):
         return load_options(self.federation.backend, self.federation.options)
 
     def describe(self, scale: Scale | None = None) -> Card:
-        """The card of the method, by default without a scale of its federation."""
+        """Return the declarations of the method: the work of a round, the roles and the messages that it needs.
+
+        Args:
+            scale: Numbers of clients, participants and tasks; by default those of one client.
+
+        Returns:
+            The card.
+        """
         return get_algorithm_class(self.algorithm).describe(self.method, scale or Scale(self.learning))
 
     def spec(self, agent: AgentSettings | None = None) -> ExperimentSpec:

@@ -438,7 +438,7 @@ class Suite(Settings):
 
     @property
     def in_own_worlds(self) -> bool:
-        """True if every client's policy is ranked in the client's own world."""
+        """True if every client's policy is ranked in the client's own variant of the environment."""
         return self.rank_by == OWN_WORLD
 
     @property
