@@ -242,7 +242,7 @@ class AgentSettings(Settings):
     @classmethod
     def _check_request(cls, value: str | None) -> str | None:
         if value is not None and OBSERVATION not in value:
-            raise ValueError(f"write {OBSERVATION} where the world's first observation belongs")
+            raise ValueError(f"write {OBSERVATION} where the first observation belongs")
         return value
 
 

@@ -221,7 +221,7 @@ class BaseAlgorithm(Generic[S]):
             site: The client's tasks.
 
         Raises:
-            RefusedError: If it cannot.
+            RefusedError: If it cannot; the server reads the sentence.
         """
 
 

@@ -154,8 +154,8 @@ class Card:
         renewal: Rounds between two preparations; 0 if the only one is before round 1.
         roles: The roles for which tasks must be set aside: some of `public`, `auxiliary`, `server` and `warmup`.
         optional_roles: The roles whose tasks it opens if they were set aside.
-        labelled: Whose tasks' answers it may use to score episodes or to imitate: `clients` for those of all clients, the number of
-            a client, a role, or `split` for the whole pool. None for all clients and its roles, except for `server`, whose
+        labelled: Whose tasks' answers it may use to score episodes or to imitate: `clients` for those of all clients, the number
+            of a client, a role, or `split` for the whole pool. None for all clients and its roles, except for `server`, whose
             tasks have no answers.
         sent: All that clients send to the server, for the owners of tasks to allow.
         metered: False if nothing is sent; the bytes are then recorded as 0.

@@ -219,7 +219,7 @@ def replicates(suite_name: str) -> None:
     """Maintainers: print the digests of the tasks of every seed, in the form in which a suite's file lists them."""
     suite = load_suite(suite_name)
     if not suite.world:
-        raise OptionError(f"{suite.name} has one world for all seeds: its digests are those of its scenarios")
+        raise OptionError(f"{suite.name} has the same tasks under every seed: it lists no digests by seed")
     click.echo("replicates:")
     for seed, found in describe_replicates(suite).items():
         click.echo(f"  {seed}: {json.dumps(found.model_dump(mode='json'))}")

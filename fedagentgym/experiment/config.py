@@ -412,11 +412,11 @@ def _is_secret(config: RunConfig) -> bool:
 
 
 def _check_worlds(config: RunConfig, subject: str) -> None:
-    """Refuse to play in clients' worlds, or with what they keep, where the server must not have either."""
+    """Refuse to play in clients' variants, or with what they keep, where the server must not have either."""
     name = config.algorithm["name"]
     if config.partition.is_held:
         raise OptionError(
-            f"{subject} in the clients' worlds, which are on their machines in this run: evaluate held_out"
+            f"{subject} in the clients' variants of the environment, which are on their machines in this run: evaluate held_out"
         )
     keeps_policies = config.describe().keeps_policies
     if keeps_policies and config.federation.backend == "flower":

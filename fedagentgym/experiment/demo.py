@@ -34,7 +34,9 @@ def run(folder: Path, seed: int, changes: Sequence[str] = (), *, verbose: bool =
         for name, preset in PRESETS.items()
     }
     if any(Path(config.output.folder) != folder / name for name, config in configs.items()):
-        raise OptionError("--set output.folder: the demo has two runs, each in a folder of its own below that of --out")
+        raise OptionError(
+            "--set output.folder: the demo has two runs, in two folders below that of --out: name that one in its place"
+        )
     _make_room(configs)
     alone, together = configs["alone"], configs["together"]
     clients = together.partition.clients

@@ -66,9 +66,9 @@ class ServerConfig:
         seed: The run's seed.
         settings: Rounds, participants, quorum and deadline.
         keep_rounds: Number of the newest commits that are kept.
-        evaluate: A function of the round's number and the global state, which returns a mapping with `success`. The best round is
-            the one with the highest `success`, or with the highest `choice` if the mapping has one; a round whose `choice` is None
-            cannot be the best.
+        evaluate: A function of the round's number and the global state, which returns a mapping with at least `success`. The best
+            round has the highest `success`, or the highest `choice` if the mapping has one; with `choice` None a round cannot be
+            the best.
         evaluate_every: Rounds between evaluations; the first state and the last are evaluated too.
         observers: Objects with `begin(rounds)` and `round_done(record)`.
         streams: Numbers by which clients draw, in place of their own; for tests that force clients to draw alike.

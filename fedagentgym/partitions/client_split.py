@@ -478,7 +478,7 @@ def federate(
         raise DataError(
             f"hardness needs to know which tasks of {whole.env} ({whole.split}) are solved, and no labels come with this pool: "
             f"make them with `fedagentgym label {describe_pool_words(whole)}` and pass labels=FILE, or pass labels='pool' "
-            "for the easier half by the tasks' own difficulty"
+            "for the easier half by the tasks' own hardness"
         )
     if found is not None:
         table = table.with_solved(found.solved)

@@ -53,8 +53,8 @@ def read_prompts(path: str | Path) -> dict[str, str]:
         The texts, by the names of their constants.
 
     Raises:
-        DataError: If the file is no Python module or holds no prompt, if a prompt for later turns or for the first one is missing,
-            or if a text has a placeholder that cannot be filled.
+        DataError: If the file is no Python module or holds no prompt, if one of an environment's two prompts is missing, or if a
+            text has a placeholder that cannot be filled.
     """
     require_type("prompts are read from the path of a Python module", path, str, Path)
     file = Path(path).expanduser()
@@ -93,7 +93,7 @@ class PublishedTemplate(Template):
     """Prompts that fill the texts of published code: derive a class, and set `texts` to what `read_prompts` returns.
 
     An environment has two texts, whose names begin with its own: `WEBSHOP_TEMPLATE_NO_HIS` for a turn without past turns, and
-    `WEBSHOP_TEMPLATE` for the others. They are meant for `context: window`; in a growing dialogue every turn is the first of them.
+    `WEBSHOP_TEMPLATE` for the others. They are meant for `context: window`; in a growing dialogue every turn has the first text.
 
     Args:
         name: The name by which the class is registered.

@@ -292,7 +292,7 @@ def _describe_clients(evaluation: Record) -> str:
         if "mixture" in found:
             sentences += f" By its own mixture: mean {format_fixed(found['mixture'], 3)}."
         if "newcomers" in found:
-            sentences += f" In worlds that no client has: {format_fixed(found['newcomers'], 3)}."
+            sentences += f" In variants that no client has: {format_fixed(found['newcomers'], 3)}."
     if (matrix := at_clients.get("every_world", {}).get("matrix")) and len(matrix) <= MAX_MATRIX:
         rows = " | ".join(" ".join(format_fixed(value, 2) for value in row) for row in matrix)
         sentences += f" Every client's policy, in the worlds of clients 0 | 1 | ...: {rows}."
