@@ -39,13 +39,15 @@ def _make_quiet() -> click.Option:
 class Command(click.Command):
     """A command that takes `-q` as the program does, and refuses options which it would not use.
 
+    An option that is given twice is refused too, where one value counts.
+
     Args:
+        *arguments: Those of `click.Command`.
         modes: Option -> the other parameters that the command uses with it; the rest are refused beside it.
         needs: Option -> parameters of which at least one must be given with it.
         excludes: Pairs of which one alone may be given.
         same: Parameter -> the key that says the same in the assignments of this option: `{"seed": ("changes", "seed")}`.
-
-    An option that is given twice is refused too, where one value counts.
+        **options: Those of `click.Command`.
     """
 
     def __init__(

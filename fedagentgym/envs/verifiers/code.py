@@ -1,4 +1,4 @@
-"""Does this program pass these tests?
+"""Run the tests of a task on a program that cannot be trusted.
 
 Three kinds of tests: calls of a function with expected values, test code that calls the program (HumanEval's `check`, MBPP's
 asserts), and inputs with expected outputs. The program runs in a confined child that never sees what is expected: for calls
