@@ -85,7 +85,7 @@ def describe_result(records: Sequence[Record], gain: Estimate | None, split: str
     cost = f"{format_bytes(sent)} exchanged" if sent else "nothing exchanged"
     if not evaluated:
         return [f"Not evaluated: round {records[-1]['round']}, {cost}."]
-    tasks = "training tasks" if split == "train" else "unseen tasks"
+    tasks = "training tasks" if split == "train" else "held-out tasks"
     last = read_estimate(evaluated[-1]["evaluation"]["overall"])
     if len(evaluated) == 1:
         ends = f"interval {format_percent(last.low)} to {format_percent(last.high)}"
@@ -370,7 +370,7 @@ class AloneAndTogether:
                 if self.steps == one.steps:
                     steps = f" after as many steps of its own ({one.steps})"
             headline = (
-                f"Together the clients solve {format_percent(together)} of unseen tasks, client {one.client} alone"
+                f"Together the clients solve {format_percent(together)} of held-out tasks, client {one.client} alone"
                 f" {format_percent(alone)}{steps}: {_format_gain(one.gain, together, alone)}."
             )
             said.append((headline, self._describe_parts(one)))
@@ -385,7 +385,7 @@ class AloneAndTogether:
             ends = (read_estimate(found[0]).mean, read_estimate(found[1]).mean)
         held, other = _format_gain(one.gain_held, *ends), _format_gain(one.gain_other, one.gain_other.mean, 0.0)
         names = join_names(sorted(one.held))
-        return f"Together less alone, on {names}, which client {one.client} holds: {held}; on all else: {other}."
+        return f"Together minus alone: {held} on {names}, which client {one.client} holds, and {other} on everything else."
 
 
 def compare_alone(
