@@ -385,7 +385,9 @@ class AloneAndTogether:
             ends = (read_estimate(found[0]).mean, read_estimate(found[1]).mean)
         held, other = _format_gain(one.gain_held, *ends), _format_gain(one.gain_other, one.gain_other.mean, 0.0)
         names = join_names(sorted(one.held))
-        return f"Together minus alone: {held} on {names}, which client {one.client} holds, and {other} on everything else."
+        return (
+            f"Together minus alone: {held} on {names}, which client {one.client} holds, and {other} on everything else."
+        )
 
 
 def compare_alone(
