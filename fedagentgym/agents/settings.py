@@ -104,7 +104,7 @@ class HarnessSettings(Settings):
 
     @property
     def runs_code(self) -> bool:
-        """True if it says what runs on this machine, which only its user does."""
+        """True if it names a program or what surrounds it, which only the user of a machine may choose."""
         return bool(self.command or self.clients or self.env or self.keep)
 
     @model_validator(mode="after")

@@ -65,7 +65,7 @@ class CodeVerifier:
     """Runs programs in slots of its own. Callable from threads.
 
     `left_out` names protections of the sandbox that are not put up (for tests of the sandbox itself). `accept`, here and
-    in the methods, names those that may be missing: as root nothing runs without another user unless that is accepted.
+    in the methods, names those that may be missing: without it, root runs no program that cannot run as another user.
     """
 
     def __init__(
