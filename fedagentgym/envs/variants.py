@@ -4,7 +4,7 @@ An environment declares its variants on its class (`TextEnv.variants`); `registe
 `Variant` holds the requested parameters (`federate(variant={"kind": "volume", "share": 0.3})`) and draws a `ClientVariant`
 for each client. The draw depends only on (seed, client) and is therefore the same in every round and process. It is stored
 in the split file as plain JSON and passed to the environment as its option `variant`. Evaluation uses no variant, except where
-`evaluation.at_clients` asks for the clients' own worlds.
+`evaluation.at_clients` asks for the clients' own ones.
 """
 
 from __future__ import annotations

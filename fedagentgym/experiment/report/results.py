@@ -275,13 +275,13 @@ def _pair(name: str, before: Record | None, after: Record) -> Dumbbell:
 
 
 MAX_MATRIX = 10
-"""Clients up to which the report writes out the success of every policy in every world."""
+"""Clients up to which the report writes out the success of every policy in every variant."""
 
 
 def _describe_clients(evaluation: Record) -> str:
-    """Return what was evaluated client by client: own mixtures of the held-out tasks, own worlds, every policy in every world."""
+    """Return what was evaluated client by client: in its mixture of the held-out tasks, in its variant, in those of others."""
     sentences, at_clients = "", evaluation.get("at_clients") or {}
-    for name, where in (("held_out", "by its own mixture of these tasks"), ("own_world", "in its own world")):
+    for name, where in (("held_out", "by its own mixture of these tasks"), ("own_world", "in its own environment")):
         found = at_clients.get(name, {})
         if found.get("clients"):
             sentences += (
@@ -295,7 +295,7 @@ def _describe_clients(evaluation: Record) -> str:
             sentences += f" In variants that no client has: {format_fixed(found['newcomers'], 3)}."
     if (matrix := at_clients.get("every_world", {}).get("matrix")) and len(matrix) <= MAX_MATRIX:
         rows = " | ".join(" ".join(format_fixed(value, 2) for value in row) for row in matrix)
-        sentences += f" Every client's policy, in the worlds of clients 0 | 1 | ...: {rows}."
+        sentences += f" Every client's policy, in the environments of clients 0 | 1 | ...: {rows}."
     return sentences
 
 
