@@ -57,7 +57,7 @@ _PARSED = object()
 
 
 class Settings(BaseModel):
-    """The base class of all settings: immutable, without unknown keys; every wrong value is one sentence.
+    """The base class of all settings: immutable, without unknown keys; the error for a wrong value is one sentence.
 
     Derive a class and write its fields as for pydantic. Where a setting with a field `name` is expected, a text is short for
     `{"name": text}`.
