@@ -61,8 +61,9 @@ def find_private(message: str) -> Iterator[str]:
     for name in NAME.findall(text):
         if ".".join(name.split(".")[:2]) not in NO_MODULES and not is_public(name):
             yield name
-    for file in FILE_IN_MESSAGE.findall(message):
-        if any((place / file).is_file() for place in (ROOT / "fedagentgym", ROOT)):
+    bare = (span for span in SPAN.findall(message) if span in list_file_names())
+    for file in (*FILE_IN_MESSAGE.findall(message), *bare):
+        if "/" not in file or any((place / file).is_file() for place in (ROOT / "fedagentgym", ROOT)):
             yield file
     if "\n" not in message and " | " not in message:  # else a program, or a type
         yield from (name for name in CLASS.findall(text) if name in list_classes() - list_public() - METHODS)
@@ -80,6 +81,11 @@ def is_public(name: str) -> bool:
 @functools.cache
 def list_public() -> frozenset[str]:
     return frozenset[str]().union(*map(list_exported, (*SURFACE, *BRIDGES)))
+
+
+@functools.cache
+def list_file_names() -> frozenset[str]:
+    return frozenset(file.name for file in (ROOT / "fedagentgym").rglob("*.py"))
 
 
 @functools.cache

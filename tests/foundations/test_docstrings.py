@@ -25,7 +25,9 @@ PAGES = [
     *sorted(file for folder in ("papers", "baselines", "benchmarks") for file in (ROOT / folder).rglob("*.md")),
     *sorted((ROOT / "leaderboard").glob("*.md")),
     *sorted(file for kind in ("yml", "md") for file in (ROOT / ".github").rglob(f"*.{kind}")),
-    *sorted(file for folder in ("fedagentgym", "leaderboard") for file in (ROOT / folder).rglob("*.yaml")),
+    *sorted(
+        file for folder in ("fedagentgym", "leaderboard", "benchmarks") for file in (ROOT / folder).rglob("*.yaml")
+    ),
     *sorted((ROOT / "fedagentgym").rglob("*.html")),
 ]
 
@@ -398,6 +400,7 @@ def test_the_texts_of_a_module_are_found() -> None:
         ("made by `python -m fedagentgym.cli.reference`", 0),
         ("from fedagentgym.experiment.flower_app import client_app", 0),
         ("see `base/imports.py` for plugins", 1),
+        ("see `imports.py` for plugins", 1),
         ("see fedagentgym/base/imports.py for plugins", 1),
         ("the program my_folder/my_agent.py", 0),
     ],
