@@ -84,8 +84,8 @@ def bench(context: click.Context) -> None:
 def list_all(as_json: bool) -> None:
     """List the suites in groups, each with a description and the time that its own entries take.
 
-    Minutes are of two cores. Hours of a GPU are an estimate: the first number is of replies like the expert's, the second of the
-    longest replies.
+    Minutes are for two cores. Hours on a GPU are estimates: the first number for replies as long as the expert's, the second for
+    the longest replies.
     """
     from fedagentgym.experiment.estimate.hours import GPUS
     from fedagentgym.leaderboard.costs import estimate_hours

@@ -195,7 +195,7 @@ def presets(as_json: bool) -> None:
 def show(file: Path, tasks: Path | None, env_set: tuple[str, ...], as_json: bool) -> None:
     """Summarise a split: sizes, mixture, overlap, Jaccard, dispersion, the client farthest from the pool.
 
-    Where the tasks that were divided are not here, what the file itself says is shown.
+    Without the divided tasks on this machine, it shows what the file itself says.
     """
     from fedagentgym.partitions import split_files
 
