@@ -1,4 +1,4 @@
-"""Does the tiny agent learn? Each recipe of `learning/recipes`, from its warm start to its end, on unseen tasks.
+"""Learning curves of the tiny agents: each recipe of `learning/recipes`, from its warm start to its end, on held-out tasks.
 
 `learning-tiny` follows all recipes, `learning-tiny-math` and its like one of them; `learning-ppo` has a value head in place of
 groups of episodes, with as many episodes a step. `quick` takes a few steps with one seed: it shows that the machinery runs, not

@@ -110,7 +110,7 @@ def run_factors(quick: bool = False) -> list[Measurement]:
 
 
 def run_math(quick: bool = False) -> list[Measurement]:
-    """Success on unseen tasks of mathematics after imitation, and after the clients' practice."""
+    """Success on held-out tasks of mathematics after imitation, and after the clients' practice."""
     return _run(MATH, quick)
 
 

@@ -17,6 +17,7 @@ from fedagentgym.base.errors import (
     OptionError,
     OutOfRangeError,
     ProcessUnusableError,
+    RefusedError,
     UnknownNameError,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "OptionError",
     "OutOfRangeError",
     "ProcessUnusableError",
+    "RefusedError",
     "UnknownNameError",
 ]

@@ -40,7 +40,6 @@ TOGETHER = (
     "tests/pages/",
     "tests/fuzz/test_commands.py",
     "tests/cuda/",
-    "tests/experiment/test_tables.py",
     "tests/experiment/test_agent_file.py",
     "tests/experiment/test_evaluation_sets.py",
     "tests/experiment/test_running.py",

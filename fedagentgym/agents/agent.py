@@ -41,7 +41,8 @@ class TokenAgent:
         harness: The program that plays in place of `play`, if there is one.
 
     Raises:
-        OptionError: If thoughts are asked for with constrained decoding, or a chat template without there being one.
+        OptionError: If `template` asks for thoughts and decoding is constrained, or `chat` is set and the tokenizer has no chat
+            template.
     """
 
     name: str
@@ -103,7 +104,7 @@ class TokenAgent:
         return parse(reply, self.parser, self.template.think, get_action_tail(env))
 
     def close(self) -> None:
-        """Close the policy, and end the programs."""
+        """Close the policy, and end the programs of `harness`."""
         if self.harness is not None:
             self.harness.close()
         self.policy.close()

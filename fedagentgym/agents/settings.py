@@ -104,7 +104,7 @@ class HarnessSettings(Settings):
 
     @property
     def runs_code(self) -> bool:
-        """True if it says what runs on this machine, which only its user does."""
+        """True if it names a program or what surrounds it, which only the user of a machine may choose."""
         return bool(self.command or self.clients or self.env or self.keep)
 
     @model_validator(mode="after")
@@ -242,7 +242,7 @@ class AgentSettings(Settings):
     @classmethod
     def _check_request(cls, value: str | None) -> str | None:
         if value is not None and OBSERVATION not in value:
-            raise ValueError(f"write {OBSERVATION} where the world's first observation belongs")
+            raise ValueError(f"write {OBSERVATION} where the first observation belongs")
         return value
 
 

@@ -415,5 +415,5 @@ def draw_low(low: Matrix, seed: np.random.Generator) -> Matrix:
 
 
 def find_low(parameters: Parameters) -> list[str]:
-    """The names of all A."""
+    """The names of all factors A."""
     return [name for name in parameters if LOW in name]

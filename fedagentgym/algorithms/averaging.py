@@ -154,6 +154,7 @@ class Replies:
     Attributes:
         accepted: Those that are well formed.
         used: Those of them that are not refused for the length of their updates.
+        stores: The stored parameters (None) and sets of arrays, by the name of the set; use `read`.
     """
 
     accepted: Sequence[AcceptedReply]

@@ -121,7 +121,7 @@ class BaseAlgorithm(Generic[S]):
         return state.parameters
 
     def client_parameters(self, state: ServerState, client: int, kept: Message) -> Mapping[str, Array]:
-        """Return the parameters with which a client plays, for evaluation in its own world.
+        """Return the parameters with which a client plays, for evaluation in its own variant of the environment.
 
         Args:
             state: The global state.
@@ -134,7 +134,7 @@ class BaseAlgorithm(Generic[S]):
         return self.policy_parameters(state)
 
     def load_client(self, state: ServerState, client: int, kept: Message) -> TokenAgent:
-        """Load the policy with which a client plays, for evaluation in its own world.
+        """Load the policy with which a client plays, for evaluation in its own variant of the environment.
 
         Args:
             state: The global state.
@@ -221,7 +221,7 @@ class BaseAlgorithm(Generic[S]):
             site: The client's tasks.
 
         Raises:
-            RefusedError: If it cannot.
+            RefusedError: If it cannot; the server reads the sentence.
         """
 
 

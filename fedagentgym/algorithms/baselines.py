@@ -76,7 +76,7 @@ class CentralizedSettings(OneOptimizerSettings):
     @model_validator(mode="after")
     def _check_worlds(self) -> Self:
         if self.worlds == "clients" and self.pool == "split":
-            raise ValueError("in the clients' worlds only clients' tasks are played: leave out pool: split")
+            raise ValueError("in the clients' variants only clients' tasks are played: leave out pool: split")
         return self
 
 
@@ -101,7 +101,7 @@ class Centralized(OneOptimizer[CentralizedSettings]):
         return self.runtime.get_site(SITE, env=self.runtime.open_env(pool=pool), learning=self.learning)
 
     def train_client(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
-        """`local_steps` policy steps, in the unchanged environment or in the clients' worlds."""
+        """`local_steps` policy steps, in the unchanged environment or in the clients' variants."""
         if self.settings.worlds == "unchanged":
             return super().train_client(state, message, client)
         local = self.open_learner(client.resources, self.read_start(state, message, client))

@@ -154,8 +154,9 @@ class Card:
         renewal: Rounds between two preparations; 0 if the only one is before round 1.
         roles: The roles for which tasks must be set aside: some of `public`, `auxiliary`, `server` and `warmup`.
         optional_roles: The roles whose tasks it opens if they were set aside.
-        labelled: The tasks whose answers it may use to score episodes or to imitate: `clients`, the number of one client, roles,
-            or `split`; None for those of all clients and of its roles, except for the server's, which have no answers.
+        labelled: Whose tasks' answers it may use to score episodes or to imitate: `clients` for those of all clients, the number
+            of a client, a role, or `split` for the whole pool. None for all clients and its roles, except for `server`, whose
+            tasks have no answers.
         sent: All that clients send to the server, for the owners of tasks to allow.
         metered: False if nothing is sent; the bytes are then recorded as 0.
         second_models: The models that clients hold beside the agent that learns.
@@ -170,7 +171,7 @@ class Card:
         sends_base: True if the server also sends a change of every adapted layer's frozen weights.
         factors: The factors of an adapter that are sent, of those that are trained.
         ranks: The ranks of the clients' adapters, client by client and from the first again; empty if all have the agent's.
-        assumed: What the accountant of the privacy that the method spends assumes, if there is one.
+        assumed: The assumptions under which the method's privacy budget is computed; empty without one.
     """
 
     round: Work | None = None

@@ -228,11 +228,11 @@ class EvolutionStrategies(BaseAlgorithm[ESSettings]):
         }
 
     def apply(self, policy: dict[str, Array], rows: Rows) -> None:
-        """Move a policy by rows, one after the other.
+        """Update a policy by the scores of its perturbations, row by row.
 
         Args:
             policy: The policy, whose arrays are replaced.
-            rows: The rows.
+            rows: The rounds, clients, weights and scores.
         """
         for number, client, weight, score in zip(*rows, strict=True):
             worth = self.scale(score)

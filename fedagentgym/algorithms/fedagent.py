@@ -40,7 +40,7 @@ PARAMETERS = Sent("parameters", "the parameters after local training", "the serv
 
 
 class Averaging(AveragingSteps[L]):
-    """Base class of methods whose clients train on their own tasks and whose server averages their parameters: FedAgent itself.
+    """Base class of methods whose clients train on their own tasks and whose server averages their parameters, as FedAgent does.
 
     A method overrides the step in which it differs: `train_client` or `open_learner` at the clients, `client_weights` or
     `combine` at the server, or the whole of `run_round`.

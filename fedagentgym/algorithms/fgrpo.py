@@ -53,7 +53,8 @@ class FGRPOSettings(AveragingSettings):
             )
         if not self.rule.uses_weights:
             raise ValueError(
-                f"{self.rule.name} ignores weights, which are all that fgrpo is: choose a rule that uses them"
+                f"{self.rule.name} ignores weights, by which alone fgrpo differs from plain averaging: choose a rule that uses"
+                " them, such as weighted"
             )
         return self
 

@@ -106,7 +106,7 @@ def list_objections(card: Card, name: str, owner: HeldSettings) -> list[str]:
 
 
 def lacks_held_out(evaluation: EvaluationSettings | None, held: HeldTasks) -> bool:
-    """Does a run evaluate at clients, and the owner allow it, but hold no tasks back?"""
+    """Return whether a run evaluates at clients, and the owner allows it but holds no tasks back."""
     asked = evaluation is not None and "held_out" in evaluation.at_clients
     return asked and EVALUATION.kind in held.settings.allow and held.held_out is None
 

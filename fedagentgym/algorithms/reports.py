@@ -125,7 +125,7 @@ REFUSED = "report/refused"
 
 
 class Metrics(dict[str, float]):
-    """Numbers by name, of which an unknown one is asked for with the nearest name that there is."""
+    """Numbers by name; the error for an unknown name gives the nearest one."""
 
     def __missing__(self, name: str) -> float:
         raise unknown_name_error("metric", name, self)

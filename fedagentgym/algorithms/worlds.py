@@ -1,4 +1,4 @@
-"""Evaluation in the clients' own worlds: held-out tasks, played in each client's variant by the policy that it plays with.
+"""Evaluation in the clients' own environments: held-out tasks, played in each client's variant by the policy that it plays with.
 
 All clients play the same tasks under the same seeds as in the unchanged environment; only the world and the policy differ.
 Clients with equal variants and one policy are played once. Without variants the world is that of all tasks, and every client's

@@ -31,7 +31,7 @@ class DataError(FedAgentGymError):
 
 
 class RefusedError(FedAgentGymError):
-    """The owner of a client's machine does not allow it. The server reads its text, which quotes nothing of that machine."""
+    """A client's machine cannot take part, or its owner does not allow it. The server reads the sentence; it quotes no data."""
 
 
 class ProcessUnusableError(FedAgentGymError):

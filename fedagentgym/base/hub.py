@@ -59,7 +59,7 @@ def write_head(licence: str, tags: Sequence[str], rows: int, configs: Mapping[st
 
 
 def check_licence(name: str) -> str:
-    """A licence by the hub's name for it; which ones it knows the hub says itself."""
+    """Check the form of a licence's name on the hub, and return it; whether the hub has it is not known here."""
     if not _LICENCE.fullmatch(name):
         raise OptionError(
             f"--license is the hub's name of a licence, such as {LICENCE}, mit or other, got {show_value(name)}"

@@ -57,7 +57,7 @@ _PARSED = object()
 
 
 class Settings(BaseModel):
-    """The base class of all settings: immutable, without unknown keys; every wrong value is one sentence.
+    """The base class of all settings: immutable, without unknown keys; the error for a wrong value is one sentence.
 
     Derive a class and write its fields as for pydantic. Where a setting with a field `name` is expected, a text is short for
     `{"name": text}`.
@@ -91,8 +91,8 @@ class Settings(BaseModel):
         Args:
             data: A mapping from keys to plain values.
             where: Name of the setting for error messages.
-            parsed: The data come from `parse_json`: their numbers are Python's and their texts whole, so that neither is
-                searched for again at every level.
+            parsed: Whether the data come from the package's own JSON reader, which has already refused numbers and texts that
+                no file can hold, so that they are not checked again.
 
         Returns:
             The settings.

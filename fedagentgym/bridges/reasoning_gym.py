@@ -149,6 +149,7 @@ class ReasoningGymEnv(TextEnv[ReasoningGymOptions]):
         )
 
     def get_verifier_version(self) -> str:
+        """The name and version of the library whose verifiers grade."""
         return f"reasoning-gym/{version('reasoning-gym')}"
 
     def begin(self, task: Task, seed: int) -> tuple[State, View]:

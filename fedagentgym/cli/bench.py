@@ -84,8 +84,8 @@ def bench(context: click.Context) -> None:
 def list_all(as_json: bool) -> None:
     """List the suites in groups, each with a description and the time that its own entries take.
 
-    Minutes are of two cores. Hours of a GPU are an estimate: the first number is of replies like the expert's, the second of the
-    longest replies.
+    Minutes are for two cores. Hours on a GPU are estimates: the first number for replies as long as the expert's, the second for
+    the longest replies.
     """
     from fedagentgym.experiment.estimate.hours import GPUS
     from fedagentgym.leaderboard.costs import estimate_hours
@@ -219,7 +219,7 @@ def replicates(suite_name: str) -> None:
     """Maintainers: print the digests of the tasks of every seed, in the form in which a suite's file lists them."""
     suite = load_suite(suite_name)
     if not suite.world:
-        raise OptionError(f"{suite.name} has one world for all seeds: its digests are those of its scenarios")
+        raise OptionError(f"{suite.name} has the same tasks under every seed: it lists no digests by seed")
     click.echo("replicates:")
     for seed, found in describe_replicates(suite).items():
         click.echo(f"  {seed}: {json.dumps(found.model_dump(mode='json'))}")

@@ -39,13 +39,15 @@ def _make_quiet() -> click.Option:
 class Command(click.Command):
     """A command that takes `-q` as the program does, and refuses options which it would not use.
 
+    An option that is given twice is refused too, where one value counts.
+
     Args:
+        *arguments: Those of `click.Command`.
         modes: Option -> the other parameters that the command uses with it; the rest are refused beside it.
         needs: Option -> parameters of which at least one must be given with it.
         excludes: Pairs of which one alone may be given.
         same: Parameter -> the key that says the same in the assignments of this option: `{"seed": ("changes", "seed")}`.
-
-    An option that is given twice is refused too, where one value counts.
+        **options: Those of `click.Command`.
     """
 
     def __init__(
@@ -69,12 +71,12 @@ class Command(click.Command):
             values, _, given = self.make_parser(ctx).parse_args(list(args))
             for one, times in Counter(given).items():
                 if times > 1 and isinstance(one, click.Option) and not (one.multiple or one.is_flag or one.count):
-                    raise click.UsageError(f"{one.opts[0]} is given {times} times: which one counts?", ctx)
+                    raise click.UsageError(f"{one.opts[0]} is given {times} times: give it once", ctx)
                 if isinstance(one, click.Option) and one.metavar == ASSIGNMENT:
                     for key, often in Counter(_list_keys(values[str(one.name)])).items():
                         if often > 1:
                             raise click.UsageError(
-                                f"{one.opts[0]} {key[:80]} is given {often} times: which one counts?", ctx
+                                f"{one.opts[0]} {key[:80]} is given {often} times: give it once", ctx
                             )
             named = {str(one.name): one for one in given if _is_given(one, values[str(one.name)])}
             self._check_use(ctx, named)
@@ -111,7 +113,7 @@ class Command(click.Command):
                     one.opts[0] if isinstance(one, click.Option) else one.make_metavar(ctx)
                     for one in (given[name], given[assigned])
                 )
-                raise click.UsageError(f"{first} and {second} {key} are the same setting: which one counts?", ctx)
+                raise click.UsageError(f"{first} and {second} {key} are the same setting: give one of the two", ctx)
 
 
 def _list_keys(texts: Sequence[str]) -> list[str]:

@@ -81,7 +81,7 @@ def pretrain(
         (_ship if ship else _check)(None if env is None else find_env_id(env), as_json)
         return
     if env is None:
-        raise OptionError("--env: in which environment is it to imitate the expert? For example --env ALFWorld")
+        raise OptionError("--env is missing: name the environment whose expert is imitated, for example --env ALFWorld")
     env_id, options = find_env_id(env), parse_assignments(env_set)
     if "split" in options:
         raise OptionError("--env-set split does nothing here: the expert is imitated on the split warmup")

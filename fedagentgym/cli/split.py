@@ -148,7 +148,7 @@ def make(
         if not equals or not number.strip().isdecimal():
             raise OptionError(f"cannot read the role {text!r}: write it as name=number, for example public=200")
         if name.strip() in roles:
-            raise OptionError(f"--role {name.strip()} is given twice: which one counts?")
+            raise OptionError(f"--role {name.strip()} is given twice: give it once")
         roles[name.strip()] = int(number)
     kind = None if variant is None else parse_yaml(variant, "--variant")
     if variant is not None and not isinstance(kind, str | dict):
@@ -162,7 +162,7 @@ def make(
             raise OptionError(f"--set {name}: not a parameter of a sampler, see split make --help")
         if given.get(name) is not None:
             flag = f"--{name.replace('_', '-')}"
-            raise OptionError(f"{flag} and --set {name} are the same setting: which one counts?")
+            raise OptionError(f"{flag} and --set {name} are the same setting: give one of the two")
     keywords = parse_assignments(parameters, keywords)
     made = federate(keywords.pop("env_id"), split=divided, server_overlap=server_overlap, **keywords)
     made.save(out)
@@ -195,7 +195,7 @@ def presets(as_json: bool) -> None:
 def show(file: Path, tasks: Path | None, env_set: tuple[str, ...], as_json: bool) -> None:
     """Summarise a split: sizes, mixture, overlap, Jaccard, dispersion, the client farthest from the pool.
 
-    Where the tasks that were divided are not here, what the file itself says is shown.
+    Without the divided tasks on this machine, it shows what the file itself says.
     """
     from fedagentgym.partitions import split_files
 
@@ -370,7 +370,7 @@ def _open_or_make(text: str, env: str | None, clients: int | None, seed: int, en
         if key in _NOT_PARAMETERS:
             raise OptionError(f"{text}: {key!r} is no parameter of a sampler")
         if keys.count(key) > 1:
-            raise OptionError(f"{text}: {key} is given twice: which one counts?")
+            raise OptionError(f"{text}: {key} is given twice: give it once")
     keywords = parse_assignments(assignments, {"clients": clients, "seed": seed})
     return federate(find_env_id(env), partition=name, env=parse_assignments(env_set), **keywords)
 

@@ -384,7 +384,9 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
         canonical = cls.split_aliases.get(name, name)
         if canonical == UNSEEN and UNSEEN not in cls.splits:
             known = join_names([*cls.splits, "all", *cls.split_aliases])
-            raise UnknownNameError(f"{cls.id} has no split {UNSEEN!r}, as it holds no template back; there are {known}")
+            raise UnknownNameError(
+                f"{cls.id} has no split {UNSEEN!r}, for tasks of templates that no other split has; there are {known}"
+            )
         if canonical not in cls.splits and canonical != "all":
             raise unknown_name_error(f"split of {cls.id}", name, [*cls.splits, "all", *cls.split_aliases])
         return canonical

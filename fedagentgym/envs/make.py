@@ -188,7 +188,7 @@ def build(
         remedy = env.explain_empty(split) if isinstance(env, ExplainsEmptySplits) else ""
         raise DataError(f"{cls.id}: the split {split!r} is empty; sizes are {env.split_sizes()}{remedy}")
     if isinstance(tasks, TaskSet) and tasks.env != env.id:
-        raise OptionError(f"{env.id}: the tasks are those of {tasks.env}")
+        raise OptionError(f"{env.id}: tasks= names tasks of another environment, {tasks.env}")
     if isinstance(tasks, TaskSet) and tasks.pool != whole.digest:
         places = "".join(f" or {name}=" for name, mark in options.get_marks().items() if mark == "local")
         raise DataError(

@@ -29,7 +29,7 @@ class Procedures(NamedTuple):
 
 
 class MisleadableEnv(TextEnv[OptionsType]):
-    """Base class of environments in which one procedure can be mistaken for another; it writes two further methods.
+    """Base class of environments in which one procedure can be mistaken for another: write the two further methods too.
 
     `fedagentgym.learning.make_misled_experts` demonstrates such mistakes, to start agents with misconceptions.
     """

@@ -129,7 +129,19 @@ class EnvOptions(Settings):
 
     @classmethod
     def read(cls, env_id: str, given: Mapping[str, Any]) -> Self:
-        """The checked options of an environment; `OptionError` or `UnknownNameError` in one sentence."""
+        """Make the options of an environment from given values.
+
+        Args:
+            env_id: Id of the environment, for error messages.
+            given: The values by name.
+
+        Returns:
+            The checked options.
+
+        Raises:
+            UnknownNameError: If a value is not one of the words that its option allows.
+            OptionError: If there is no such option, or another value cannot be used.
+        """
         try:
             return cls.model_validate(dict(given))
         except ValidationError as error:
@@ -181,22 +193,22 @@ class EnvOptions(Settings):
 
     @property
     def own(self) -> dict[str, Any]:
-        """The given options that are not common to all environments: what identifies its world."""
+        """The given options that this environment has besides those that all environments have."""
         return {name: value for name, value in self.given.items() if name not in EnvOptions.model_fields}
 
     @property
     def portable(self) -> dict[str, Any]:
-        """The given options that mean the same on every machine, as plain values: what files and messages hold."""
+        """The given options that mean the same on every machine, as plain values; files and messages hold these."""
         return self._keep(self.model_fields_set, ("task", "play"))
 
     @property
     def deciding(self) -> dict[str, Any]:
-        """Every option that decides tasks with its value, given or by default: what names a set of tasks."""
+        """Every option that decides which tasks there are, with its value, given or by default."""
         return self._keep(self.get_marks(), ("task",))
 
     @property
     def names_local_data(self) -> bool:
-        """True if data on this machine is named, which may change while a process runs."""
+        """True if an option names data on this machine, which may change while a process runs."""
         return any(
             mark == "local" and getattr(part, name) is not None
             for part in self.list_parts()
@@ -205,7 +217,7 @@ class EnvOptions(Settings):
 
     @property
     def names_own_data(self) -> bool:
-        """True if data are named by their place on this machine; `installed` names published data of the package's catalogue."""
+        """True if an option names data by a path on this machine; `installed` is no path, but stands for published data."""
         return any(
             mark == "local" and (value := getattr(part, name)) is not None and not _is_installed(value)
             for part in self.list_parts()
@@ -213,8 +225,8 @@ class EnvOptions(Settings):
         )
 
     def refuse_foreign(self, where: str, *, paths: bool = False) -> None:
-        """Raise if options that others chose hold one that only the user of this machine decides; a place of data only if no
-        `paths` are allowed."""
+        """Raise `DataError` if options from elsewhere (`where`: a file, a server) contain one that only the user of this machine
+        may set: a protection of the sandbox, or, unless `paths` are allowed, a path."""
         for part in self.list_parts():
             for name in type(part).model_fields:
                 mark, value = part.get_marks()[name], getattr(part, name)

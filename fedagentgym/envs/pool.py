@@ -69,7 +69,7 @@ Labels = Sequence[str] | tuple[Sequence[str], NDArray[np.int32]]
 
 
 class TaskPool:
-    """Tasks in a fixed order; immutable. `TextEnv.load_pool` returns one, `env.pool` and `client.pool` are ones.
+    """Tasks in a fixed order; immutable. `TextEnv.load_pool` returns one; `env.pool` and `client.pool` are pools too.
 
     `pool["guess/train/00042"]` and `pool[42]` are tasks, made on demand; `len`, `in` and loops work as for a sequence.
 

@@ -4,7 +4,7 @@ An environment declares its variants on its class (`TextEnv.variants`); `registe
 `Variant` holds the requested parameters (`federate(variant={"kind": "volume", "share": 0.3})`) and draws a `ClientVariant`
 for each client. The draw depends only on (seed, client) and is therefore the same in every round and process. It is stored
 in the split file as plain JSON and passed to the environment as its option `variant`. Evaluation uses no variant, except where
-`evaluation.at_clients` asks for the clients' own worlds.
+`evaluation.at_clients` asks for the clients' own ones.
 """
 
 from __future__ import annotations
@@ -245,7 +245,10 @@ def draw_newcomers(
 ) -> list[Plain]:
     """Variants of the requested kind that none of the `known` clients has, also beyond their degree and choices."""
     if request is None:
-        raise OptionError("newcomers have worlds that no client has, and here all clients play the unchanged one")
+        raise OptionError(
+            "newcomers have variants that no client has, but this split has no variants: set partition.variant, or leave out"
+            " newcomers"
+        )
     cls, parameters = variant_class(env_id, declared, request)
     wide = {name: value for name, value in parameters.items() if name not in ("degree", "choices")}
     settings = cls.load(wide, f"variant {cls.kind}")
@@ -258,8 +261,8 @@ def draw_newcomers(
         if len(fresh) == count:
             return fresh
     raise OptionError(
-        f"the variant {cls.kind!r} has {len(fresh)} worlds that no client has, {count} are asked for as newcomers: give the"
-        " clients fewer choices, or ask for fewer"
+        f"the variant {cls.kind!r} has {len(fresh)} possibilities that no client has, {count} are asked for as newcomers:"
+        " give the clients fewer choices, or ask for fewer"
     )
 
 

@@ -127,7 +127,7 @@ class RunConfig(Settings):
 
     @cached_property
     def method(self) -> Settings:
-        """The settings of the method, validated once: workers on other machines do it again for what they receive."""
+        """The settings of the method (`algorithm`), validated."""
         return get_algorithm_class(self.algorithm).settings_class.load(dict(self.algorithm), "algorithm")
 
     @cached_property
@@ -136,7 +136,14 @@ class RunConfig(Settings):
         return load_options(self.federation.backend, self.federation.options)
 
     def describe(self, scale: Scale | None = None) -> Card:
-        """The card of the method, by default without a scale of its federation."""
+        """Return the declarations of the method: the work of a round, the roles and the messages that it needs.
+
+        Args:
+            scale: Numbers of clients, participants and tasks; by default those of one client.
+
+        Returns:
+            The card.
+        """
         return get_algorithm_class(self.algorithm).describe(self.method, scale or Scale(self.learning))
 
     def spec(self, agent: AgentSettings | None = None) -> ExperimentSpec:
@@ -405,11 +412,11 @@ def _is_secret(config: RunConfig) -> bool:
 
 
 def _check_worlds(config: RunConfig, subject: str) -> None:
-    """Refuse to play in clients' worlds, or with what they keep, where the server must not have either."""
+    """Refuse to play in clients' variants, or with what they keep, where the server must not have either."""
     name = config.algorithm["name"]
     if config.partition.is_held:
         raise OptionError(
-            f"{subject} in the clients' worlds, which are on their machines in this run: evaluate held_out"
+            f"{subject} in the clients' variants of the environment, which are on their machines in this run: evaluate held_out"
         )
     keeps_policies = config.describe().keeps_policies
     if keeps_policies and config.federation.backend == "flower":

@@ -34,16 +34,21 @@ def run(folder: Path, seed: int, changes: Sequence[str] = (), *, verbose: bool =
         for name, preset in PRESETS.items()
     }
     if any(Path(config.output.folder) != folder / name for name, config in configs.items()):
-        raise OptionError("--set output.folder: the demo has two runs, each in a folder of its own below that of --out")
+        raise OptionError(
+            "--set output.folder: the demo has two runs, in two folders below that of --out: name that one in its place"
+        )
     _make_room(configs)
     alone, together = configs["alone"], configs["together"]
     clients = together.partition.clients
     if verbose:
-        _print(f"Each of {clients} clients has one kind of chore, and their agent takes some chores for others.")
-        _print(f"1. Client {alone.algorithm.get('client', 0)} learns from its own chores, alone.")
+        _print(
+            f"Each of {clients} clients has one kind of household chore. The agent that they train starts with systematic errors:"
+            " asked to heat an object, it usually cools it."
+        )
+        _print(f"1. Client {alone.algorithm.get('client', 0)} trains alone, on its own chores.")
     _finish(alone, verbose)
     if verbose:
-        _print(f"\n2. All {clients} clients learn, each from its own chores, and average what they have learnt.")
+        _print(f"\n2. All {clients} clients train, each on its own chores, and the server averages their models.")
     result = _finish(together, verbose)
     if verbose:
         if (found := read_comparison(result.folder)) is not None:
@@ -55,7 +60,7 @@ def run(folder: Path, seed: int, changes: Sequence[str] = (), *, verbose: bool =
 
 
 def show_clients(seed: int) -> None:
-    """Print the clients' chores, and how often players that do not learn do them on unseen tasks: this needs no training."""
+    """Print the clients' chores, and the success of players that do not learn on held-out tasks: this needs no training."""
     from fedagentgym.envs import open_env
     from fedagentgym.learning.evaluation import evaluate
     from fedagentgym.partitions import federate
@@ -64,15 +69,16 @@ def show_clients(seed: int) -> None:
     env, partition = config.env, config.partition
     assert config.evaluation is not None
     split = federate(env.id, partition=partition.sampler, clients=partition.clients, seed=seed, env=env.options)
-    unseen = open_env(env.id, split=config.evaluation.split, **env.options)
-    found = [evaluate(agent, unseen, tasks=SHOWN_TASKS, seed=seed) for agent in ("random", "expert")]
+    held_out = open_env(env.id, split=config.evaluation.split, **env.options)
+    found = [evaluate(agent, held_out, tasks=SHOWN_TASKS, seed=seed) for agent in ("random", "expert")]
     rows = [
         [str(one.index), chore, str(count), *(format_percent(each.categories[chore]["success"].mean) for each in found)]
         for one in split
         for chore, count in sorted(one.pool.categories.items())
     ]
     _print(
-        f"Each of {partition.clients} clients has one kind of chore. Unseen tasks, played at random and by the expert:"
+        f"Each of {partition.clients} clients has one kind of household chore. Success on held-out tasks, played at random and by"
+        " the expert:"
     )
     print_result(make_table(["client", "chore", "its tasks", "random", "expert"], rows, text=2))
     print_result(

@@ -72,7 +72,7 @@ def read_changes(given: Mapping[str, Any]) -> list[str]:
     for key, times in Counter(list_keys(found)).items():
         if times > 1:
             named = f"{join_names([*RUN_CONFIG, 'set'])} count together"
-            raise OptionError(f"the app's run config gives {key} {times} times ({named}): which one counts?")
+            raise OptionError(f"the app's run config gives {key} {times} times ({named}): give it once")
     return found
 
 

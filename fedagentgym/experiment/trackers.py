@@ -25,7 +25,7 @@ log = get_logger(__name__)
 class Tracker(Protocol):
     """Receives the configuration, the numbers of every round, and the result of a run.
 
-    A tracker that raises is counted and does not end the run.
+    If a tracker raises an error, the error is counted and the run continues.
     """
 
     def start(self, config: Mapping[str, Any]) -> None:

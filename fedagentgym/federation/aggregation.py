@@ -220,8 +220,8 @@ def aggregate(
     Args:
         rule: The aggregation rule.
         state: The global state from which the round began.
-        updates: Parameters and weight of each client, in the order of the numbers.
-        losses: The loss of each, from 0 to 1, for a rule that depends on it (`qfedavg`).
+        updates: Parameters and weight of each client, in the order of the clients' numbers.
+        losses: The loss of each client, from 0 to 1, for a rule that depends on it (`qfedavg`).
 
     Returns:
         The next global state.

@@ -103,7 +103,7 @@ class Message:
 
     Attributes:
         weights: Parameters of models; no name of theirs has a slash.
-        sets: Further arrays like them by the name of a set, such as `optimizer`; an empty set is none.
+        sets: Further sets of such arrays, by the name of the set, such as `optimizer`; an empty set counts as absent.
         text: Texts, such as episodes and answers.
         scores: Numbers that grade something.
         control: Plain values, such as step counts.
@@ -152,10 +152,12 @@ class Message:
 
     @cached_property
     def encoded_report(self) -> bytes:
+        """The bytes of the report; empty if there is none."""
         return encode(self.report) if self.report else b""
 
     @cached_property
     def digest(self) -> str:
+        """sha256 over the canonical bytes."""
         return self.pieces.digest()
 
     @property
@@ -205,7 +207,7 @@ class Message:
 
         Args:
             data: The bytes.
-            form: What the message may hold.
+            form: The declaration of what the message may hold; by default anything.
             start: Weights from which the distance is measured in the same pass.
 
         Returns:
@@ -370,10 +372,10 @@ class Form:
 
     Attributes:
         weights: The arrays of the weights by name.
-        sets: The arrays of further sets, by the name of the set and their own.
+        sets: The arrays of further sets by name, by the name of the set.
         scores: The arrays of the scores by name.
-        text: Bytes of texts and plain values.
-        report: Bytes of the report.
+        text: Maximum number of bytes of texts and plain values.
+        report: Maximum number of bytes of the report.
 
     Examples:
         >>> Form({"w": ArrayForm("float32", (2, 3))}, text=100).payload
@@ -396,10 +398,12 @@ class Form:
 
     @cached_property
     def payload(self) -> int:
+        """Maximum number of bytes of the arrays and texts, without names, structure and report."""
         return sum(form.nbytes for form in self.arrays.values()) + self.text
 
     @cached_property
     def limits(self) -> Limits:
+        """Maximum numbers of bytes of the encoded message: in all, and outside its arrays."""
         framing = _FRAMING + sum(_FRAMING_PER_ARRAY + len(name) for name in self.arrays)
         header = 2 * (_HEADER_PER_TEXT * self.text + framing)
         return Limits(2 * (self.payload + framing) + self.report, header)

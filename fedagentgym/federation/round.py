@@ -66,15 +66,16 @@ class ServerConfig:
         seed: The run's seed.
         settings: Rounds, participants, quorum and deadline.
         keep_rounds: Number of the newest commits that are kept.
-        evaluate: Evaluates a global state, given the round and the state, and returns a mapping with at least `success`, and
-            with `choice` if another number than success names the best round (none: null).
+        evaluate: A function of the round's number and the global state, which returns a mapping with at least `success`. The best
+            round has the highest `success`, or the highest `choice` if the mapping has one; with `choice` None a round cannot be
+            the best.
         evaluate_every: Rounds between evaluations; the first state and the last are evaluated too.
         observers: Objects with `begin(rounds)` and `round_done(record)`.
         streams: Numbers by which clients draw, in place of their own; for tests that force clients to draw alike.
-        inputs: Digests of what the run is made from; a run resumes only with the same.
+        inputs: Digests of what the run is made from; a run resumes only if they are the same.
         hide_failures: Whether the errors of failed clients, which can quote their data, stay out of the records.
-        private: Whether participants and noise are drawn from a secret in the run's folder, and the records say nothing of single
-            clients.
+        private: Whether participants and noise are drawn from a secret in the run's folder, and single clients are left out of
+            the records.
         on_progress: Called with a `TrainingProgress` many times a round.
         began: When the process began this run, by `time.monotonic()`: the first round that it plays takes the time since then.
     """

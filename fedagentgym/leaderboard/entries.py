@@ -131,7 +131,7 @@ def make_method_entry(changes: Sequence[str], name: str, **about: Any) -> Entry:
 
 
 def slugify(name: str) -> str:
-    """A name as part of a folder's."""
+    """A name as it can stand in the name of a folder."""
     return re.sub(r"[^\w.]+", "-", name).strip("-")
 
 

@@ -47,8 +47,10 @@ _ALL = (
     Metric("pass^8", "pass^8", "share of tasks that eight episodes in a row would solve"),
     Metric("worst_client", "worst client", "success of the model on the own mixture of the worst client"),
     Metric("client_p10", "10th percentile of clients", "success on the own mixture: a tenth of the clients have less"),
-    Metric("own_world", "own worlds", "success of each client's policy in its own world, mean over clients"),
-    Metric("own_world_worst", "own world, worst client", "success of the worst client in its own world"),
+    Metric(
+        "own_world", "own worlds", "success of each client's policy in the client's own environment, mean over clients"
+    ),
+    Metric("own_world_worst", "own world, worst client", "success of the worst client in its own environment"),
     Metric(
         "own_world_p10", "own worlds, 10th percentile", "success in one's own world: a tenth of the clients have less"
     ),

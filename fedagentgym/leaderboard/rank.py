@@ -443,9 +443,9 @@ def find_outcome(expected: Expectation, found: Sequence[Compared]) -> dict[str, 
 
 
 def read_planned(difference: Difference, margin: float, comparisons: int, shown: str) -> str:
-    """Return what a difference shows; if nothing, how many runs find one as large as the margin in four of five experiments: from
-    the ends of the interval of its runs' standard deviation.
+    """Return what a difference shows; if it is not decided, also how many runs would find one as large as the margin.
 
+    That number is for four of five experiments, and a range: from the ends of the interval of the runs' standard deviation.
     `comparisons` are corrected together; `shown` is the margin in the words of the page.
     """
     reading = read_difference(difference, shown)

@@ -238,11 +238,13 @@ class Suite(Settings):
         ('agents', 'success')
     """
 
-    name: Name
-    version: int = Field(default=1, ge=1)
-    track: Track
-    title: Text
-    about: Text = ""
+    name: Name = Field(description="its name; it may end with the version, as in agents-v1")
+    version: int = Field(
+        default=1, ge=1, description="version of the definition; results of different ones are not compared"
+    )
+    track: Track = Field(description="agents: an agent plays; methods: a federated method trains an agent")
+    title: Text = Field(description="one line about it, for lists and pages")
+    about: Text = Field(default="", description="a paragraph about it")
     expected: tuple[Expectation | Text, ...] = Field(
         default=(),
         description="what is expected, written down before it is played; as a text it is shown and not tested",
@@ -252,23 +254,28 @@ class Suite(Settings):
         default=None, description="methods: a configuration, or a preset's name with :VARIANT,... after it"
     )
     changes: tuple[str, ...] = Field(default=(), description="methods: changes to the configuration of every scenario")
-    scenarios: dict[Name, Scenario] = Field(min_length=1)
-    seeds: tuple[int, ...] = Field(default=(0,), min_length=1)
+    scenarios: dict[Name, Scenario] = Field(
+        min_length=1,
+        description="what is played, by name: environments (agents), or changes to the configuration (methods)",
+    )
+    seeds: tuple[int, ...] = Field(default=(0,), min_length=1, description="the seeds of the runs of every entry")
     world: tuple[str, ...] = Field(
         default=(), description="methods: changes with which every seed has a world of its own; {seed} is its number"
     )
     first_world: int = Field(default=0, ge=0, description="methods: number of the world of seed 0")
     replicates: dict[int, Replicate] = Field(default_factory=dict, description="methods: the worlds, by seed")
-    ranking: Ranking = Ranking()
-    selection: Selection = Selection()
+    ranking: Ranking = Field(default=Ranking(), description="the held-out tasks that rank, and how they are played")
+    selection: Selection = Field(
+        default=Selection(), description="methods: the tasks by which the best round is chosen"
+    )
     rank_by: str = Field(default="success", description="the measure that ranks")
     ranked_round: Literal["best", "last"] = Field(
         default="best", description="methods: the round that is ranked; best: of those that `selection` evaluates"
     )
     target: float | None = Field(default=None, description="methods: success on `val` to be reached")
     pass_powers: tuple[int, ...] = Field(default=(), description="k of pass^k, at most ranking.repeats")
-    budget: Budget = Budget()
-    baselines: dict[Name, Baseline] = Field(default_factory=dict)
+    budget: Budget = Field(default=Budget(), description="methods: the most rounds, episodes and bytes of an entry")
+    baselines: dict[Name, Baseline] = Field(default_factory=dict, description="the package's own entries, by name")
     row_adapters: bool = Field(
         default=False,
         exclude_if=not_,
@@ -289,7 +296,7 @@ class Suite(Settings):
     )
     minutes: float | None = Field(default=None, gt=0, description="about how long all baselines take on two cores")
     hardware: Text = Field(default="", description="required hardware, if more than two cores")
-    secret: Twin | None = None
+    secret: Twin | None = Field(default=None, description="the same suite on tasks that only the maintainers know")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -299,7 +306,9 @@ class Suite(Settings):
         if len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
             raise ValueError("seeds are different numbers from 0 on")
         if wrong := [name for name, one in self.scenarios.items() if one.because and one.methods_differ]:
-            raise ValueError(f"scenario {wrong[0]!r}: because is the reason for methods_differ: false")
+            raise ValueError(
+                f"scenario {wrong[0]!r}: `because` gives the reason for `methods_differ: false`, which is not set"
+            )
         repeats = min(self.get_ranking(name).repeats for name in self.scenarios)
         if (highest := max(self.pass_powers, default=0)) > repeats:
             raise ValueError(f"pass^{highest} needs as many repeats of a task, there are {repeats}")
@@ -315,9 +324,9 @@ class Suite(Settings):
                     f"scenario {name!r}: on the agents track a scenario has an env and no changes or objectives"
                 )
         if self.config is not None or self.changes or self.world:
-            raise ValueError("on the agents track there is no configuration to be changed")
+            raise ValueError("config, changes and world are for the methods track: leave them out")
         if self.in_own_worlds:
-            raise ValueError("on the agents track there are no clients with worlds of their own")
+            raise ValueError(f"rank_by: {OWN_WORLD} is for the methods track: on the agents track there are no clients")
         if bad := [name for name, one in self.baselines.items() if one.agent is None or one.changes or one.stream]:
             raise ValueError(f"baseline {bad[0]!r}: on the agents track a baseline is an agent")
         if self.control is not None or self.spread is not None or self.gains or self.ranked_round != "best":
@@ -379,7 +388,7 @@ class Suite(Settings):
             if shared := sorted(set(self.tuning.worlds) & set(self.seeds)):
                 raise ValueError(f"tuning: the world {shared[0]} is reported: settings are chosen in other worlds")
             if odd_rows := [row for row in self.tuning.rows if row not in self.baselines or self.baselines[row].stream]:
-                raise ValueError(f"tuning: {odd_rows[0]!r} is no row that is tuned")
+                raise ValueError(f"tuning: {odd_rows[0]!r} is no baseline that can be tuned")
             if absent := set(self.tuning.scenarios) - set(self.scenarios):
                 raise ValueError(f"tuning: {min(absent)!r} is no scenario")
         return self
@@ -405,7 +414,10 @@ class Suite(Settings):
             decided = find_decidable(self.spread, len(self.seeds), len(self.comparisons))
             if (one.by or self.smallest_difference) < decided:
                 least = "nothing" if math.isinf(decided) else f"{format_fixed(100 * decided, 1)} points"
-                raise ValueError(f"expected: {one}: {len(self.seeds)} seeds decide {least} in four of five experiments")
+                raise ValueError(
+                    f"expected: {one}: {len(self.seeds)} seeds decide {least} in four of five experiments: raise `seeds`, or"
+                    " expect a larger difference"
+                )
         return self
 
     @property
@@ -438,7 +450,7 @@ class Suite(Settings):
 
     @property
     def in_own_worlds(self) -> bool:
-        """True if every client's policy is ranked in the client's own world."""
+        """True if every client's policy is ranked in the client's own variant of the environment."""
         return self.rank_by == OWN_WORLD
 
     @property

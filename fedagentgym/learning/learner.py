@@ -327,7 +327,8 @@ class LocalTraining:
         gradients = {}
         if gradients_of and valued:
             raise OptionError(
-                "gradients of single objectives need an advantage over groups: gae's value head expects their sum"
+                "gradients of single objectives need an advantage over groups, and gae's value head predicts the sum of all"
+                " objectives: name another learning.advantage"
             )
         for name in gradients_of:
             alone = [
@@ -385,7 +386,9 @@ class LocalTraining:
             OptionError: If the advantages are those of tokens, as with `gae`.
         """
         if self.settings.advantage.uses_values:
-            raise OptionError("gae gives an advantage to every token, by values: only a step computes them")
+            raise OptionError(
+                "gae computes an advantage of every token, within a step: call update in place of compute_advantages"
+            )
         rewards, penalties = self._compute_returns(group, weights)
         return group_advantages(group, rewards, self.settings.advantage, penalties)
 

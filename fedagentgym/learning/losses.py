@@ -179,6 +179,7 @@ class PolicyLoss(BaseLoss):
 
     @property
     def averaging(self) -> Averaging:
+        """The way in which the losses of tokens are averaged: `average`."""
         return self.average
 
 

@@ -157,7 +157,7 @@ class WholePasses:
 
     @contextlib.contextmanager
     def leave_out_parameters(self) -> Iterator[None]:
-        """While it lasts, gradients of parameters are not wanted."""
+        """A context in which no gradients of the parameters are computed."""
         parameters = self.policy.parameters()
         for parameter in parameters.values():
             parameter.requires_grad_(False)

@@ -85,7 +85,7 @@ class Penalty:
 
 
 class Proximal(Penalty):
-    """`mu / 2 * |theta - start|^2`.
+    """The proximal term of FedProx: `mu / 2 * |theta - start|^2`, where `start` are the weights at the start of the round.
 
     Args:
         mu: Its weight, at least 0.

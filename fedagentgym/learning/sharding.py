@@ -98,7 +98,7 @@ class ShardedPolicy(SharedModel):
         self.bump_version()
 
     def open_session(self) -> Session:
-        """Rows on all weights, for rank 0 within `gathered`."""
+        """Open a session on the whole weights; only on rank 0 and within `gathered`."""
         if not self._gathered or self.rank > 0:
             raise RuntimeError("a sharded policy is whole on rank 0 alone, while its weights are gathered")
         return self._whole.open_session()

@@ -86,7 +86,7 @@ class Client:
 
         Args:
             **options: Further options of the environment: those that change no task, the place of its data, and `pool=` with
-                the same digest. `split=` an evaluation split plays held-out tasks in the client's world.
+                the same digest. `split=` an evaluation split plays held-out tasks in the client's variant.
 
         Returns:
             The environment itself.
@@ -436,7 +436,7 @@ def federate(
         roles: Number of tasks to set aside, by role: `public`, `auxiliary`, `server` or `warmup`.
         server_overlap: Share of the server's tasks that clients hold as well.
         labels: Which tasks count as solved: a label file, a mapping, or "pool" for the easier half by the tasks' own
-            difficulty. Labels of the default pools come with the package.
+            hardness. Labels of the default pools come with the package.
         pool: Tasks of your own in place of those that the environment loads.
         **parameters: Parameters of the sampler, such as `tasks_per_client`, `omega`, `xi` or `beta`.
 
@@ -478,7 +478,7 @@ def federate(
         raise DataError(
             f"hardness needs to know which tasks of {whole.env} ({whole.split}) are solved, and no labels come with this pool: "
             f"make them with `fedagentgym label {describe_pool_words(whole)}` and pass labels=FILE, or pass labels='pool' "
-            "for the easier half by the tasks' own difficulty"
+            "for the easier half by the tasks' own hardness"
         )
     if found is not None:
         table = table.with_solved(found.solved)

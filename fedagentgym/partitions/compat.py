@@ -2,7 +2,7 @@
 
 Written from a description of what that code computes, so that its splits can be made here and compared with ours. It draws
 with numpy's own generators in the published order; these may change between numpy versions, which is why no other module
-uses them. Items are taken in the pool's numbering, clients count from 0, seeds are those of that code (42).
+uses them. Tasks are numbered as in the pool, clients from 0 on, and the seed is that of the code, 42.
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ def from_mapping(solved: Mapping[str, Any], ids: Sequence[str]) -> Labels:
 
 
 def from_pool(pool: TaskPool, ids: Sequence[str]) -> Labels:
-    """Labels from the tasks' own difficulty: the easier half counts as solved."""
+    """Labels from the tasks' own hardness: the easier half counts as solved."""
     values = [pool[name].hardness for name in ids]
     known = [value for value in values if value is not None]
     if len(known) < len(values):
@@ -255,7 +255,7 @@ def handicap_expert(env: TextEnv, handicap: Handicap, seed: int, attempts: int) 
             if handicap.error and not episode.view.admissible:
                 raise OptionError(
                     f"{env.id} lists no admissible actions, so a handicapped expert has nothing to choose from: label with "
-                    "--agent PATH, or use labels='pool' (the tasks' own difficulty)"
+                    "--agent PATH, or use labels='pool' (the tasks' own hardness)"
                 )
             draws = stream(seed, "label", "error", task, attempt)
             episodes.append(episode)

@@ -114,12 +114,12 @@ class TaskTable:
 
     @cached_property
     def counts(self) -> Ints:
-        """Items per category."""
+        """Number of tasks of each category."""
         return np.bincount(self.codes, minlength=len(self.names)).astype(np.int64)
 
     @cached_property
     def by_category(self) -> tuple[Ints, Ints]:
-        """The items sorted by category (ascending within each), and where each category starts."""
+        """The numbers of the tasks sorted by category (ascending within each), and where each category starts."""
         return np.argsort(self.codes, kind="stable"), np.concatenate([[0], np.cumsum(self.counts)])
 
     def select(self, keep: Flags) -> TaskTable:

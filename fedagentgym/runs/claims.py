@@ -172,7 +172,7 @@ class Due:
     """The content that belongs into the folder of a run by its configuration, with the environments of this machine.
 
     A training run also has a `curve`, evaluated after `rounds`, of which `ranked_round` says which is ranked, and a division of
-    tasks; `own_worlds` says whether clients' own worlds are ranked too.
+    tasks; `own_worlds` says whether clients' own variants are ranked too.
     """
 
     agent: str

@@ -5,7 +5,7 @@
     metrics.jsonl              training: one line a round
     evaluation/NNNN.jsonl      training: the episodes that were played after round NNNN
     evaluation/ranked.jsonl    the episodes of the ranked tasks
-    evaluation/worlds.jsonl    training: the ranked tasks in the clients' own worlds
+    evaluation/worlds.jsonl    training: the ranked tasks in the clients' own variants
     rounds/, states/           training: commits and what clients keep, from which a killed run goes on
     progress.json              an evaluation that is under way: how far it is; it counts only as long as there is no record
     trajectories/, background.json, report.html      for people
@@ -149,7 +149,7 @@ class RunFolder:
     def publish(self) -> dict[str, bytes]:
         """The files of the run in the order of an archive: those that are read most often come first.
 
-        Episodes of the learning curve and of clients' own worlds are brief: a replay gives back what they leave out.
+        Episodes of the learning curve and of clients' own variants are brief: a replay gives back what they leave out.
         """
         found = {RECORD: read_bytes(self.path / RECORD), CONFIG: format_yaml(publish_config(self.config)).encode()}
         found |= {name: read_bytes(self.path / name) for name in (RANKED, METRICS) if (self.path / name).is_file()}

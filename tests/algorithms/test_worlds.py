@@ -121,9 +121,9 @@ def test_worlds_of_newcomers_are_no_clients() -> None:
     assert sorted(client for world in worlds for client in world.clients) == list(range(6))
     assert len(fresh) == 3 and not any(one in own for one in fresh) and None in own
     full = federate("fedagentgym/Skills-v0", clients=4, tasks_per_client=2, variant="swapped_procedures")
-    with pytest.raises(OptionError, match="has 0 worlds that no client has, 1 are asked for"):
+    with pytest.raises(OptionError, match="has 0 possibilities that no client has, 1 are asked for"):
         list_worlds(full, apart=False, newcomers=1)
-    with pytest.raises(OptionError, match="here all clients play the unchanged one"):
+    with pytest.raises(OptionError, match="this split has no variants"):
         list_worlds(federate(GUESS, clients=2, tasks_per_client=2), apart=False, newcomers=1)
 
 

@@ -63,7 +63,7 @@ def test_a_tiny_agent_from_nothing(capsys: pytest.CaptureFixture[str]) -> None:
         (("eval", "--env", "Gues"), "unknown environment 'Gues'"),
         (("eval", "--env", "QA", "--env-set", "size=tiny", "--agent", "tiny"), "pretrain tiny"),
         (("eval", "--env", "Guess", "--env-set", "seed=1", "--agent", "tiny"), "comes with the package"),
-        (("pretrain", "tiny"), "--env: in which environment"),
+        (("pretrain", "tiny"), "--env is missing: name the environment"),
         (("pretrain", "tiny", "--check", "--env", "QA"), "no tiny agent of fedagentgym/QA-v0"),
         (("pretrain", "smollm2", "--check"), "for the tiny agents of the package"),
         (("pretrain", "tiny", "--check", "--ship"), "does nothing beside"),

@@ -238,7 +238,7 @@ def test_a_key_within_a_mapping_is_given_once_too(
         ["bench", "run", "smoke"],
     ):
         assert main([*command, "--set", first, "--set", second]) == 2
-        assert f"--set {named} is given 2 times: which one counts?" in capsys.readouterr().err
+        assert f"--set {named} is given 2 times: give it once" in capsys.readouterr().err
     assert main(["train", "demo", "--sweep", "seed=1,2", "--sweep", " seed=3"]) == 2
     assert main(["train", "demo", "--sweep", "seed=1,2", "--set", " seed=3"]) == 2
     capsys.readouterr()

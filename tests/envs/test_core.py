@@ -159,7 +159,9 @@ def test_an_environment_has_unseen_templates_or_says_that_it_has_none() -> None:
         if name in held_out:
             assert "unseen" in env_class(name).evaluation_splits
         else:
-            with pytest.raises(UnknownNameError, match=r"no split 'unseen', as it holds no template back; there are"):
+            with pytest.raises(
+                UnknownNameError, match=r"no split 'unseen', for tasks of templates that no other split has; there are"
+            ):
                 env_class(name).canonical_split("unseen")
 
 

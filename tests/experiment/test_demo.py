@@ -65,7 +65,7 @@ def test_the_page_has_the_matrix_and_the_headline(runs: Path) -> None:
     page = (runs / "index.html").read_text()
     section = page[page.index("<h2>Alone and together</h2>") : page.index("<h2>The federation</h2>")]
     heads = re.findall(r"<th[^>]*>([^<]*)</th>", section)
-    assert heads == ["unseen tasks", "start", "client 2 alone", "together", "expert"]
+    assert heads == ["held-out tasks", "start", "client 2 alone", "together", "expert"]
     assert "Together the clients solve" in section and "as many steps of its own (1)" in section
     assert len(re.findall(r"<tr>", section)) == 2 + len(read_categories(runs))
     assert not re.search(r"(src|href)=(?!.data:)|https?://|url\(", page)

@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[2]
 def test_citation_changelog_and_package_name_the_same_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == __version__
-    headings = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), flags=re.M)
-    assert headings[0] == __version__
-    assert len(set(headings)) == len(headings)
+    headings = re.findall(r"^## \[(.+?)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(), flags=re.M)
+    assert headings[0] == (__version__, str(citation.get("date-released", "unreleased")))
+    assert len({version for version, _ in headings}) == len(headings)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda path: path.name)

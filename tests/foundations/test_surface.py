@@ -99,13 +99,16 @@ def list_parameters(function: Callable[..., Any]) -> list[str]:
 def list_methods(cls: type) -> Iterator[Callable[..., Any]]:
     """The public methods and properties that a class of this package defines itself."""
     for name, member in vars(cls).items():
-        function = getattr(member, "__func__", None) or getattr(member, "fget", None) or member
+        holders = ("__func__", "fget", "func")  # a class method, a property, a cached property
+        function = next((getattr(member, one) for one in holders if hasattr(member, one)), member)
         if inspect.isfunction(function) and not name.startswith("_") and function.__name__ == name:
             yield function
 
 
 def check_function(function: Callable[..., Any], sections: dict[str, list[str]]) -> None:
-    """Check a documented function's parameters and result."""
+    """Check a documented function's parameters, errors and result."""
+    raised = set(sections.get("Raises", []))
+    assert raised <= {*list_exported("fedagentgym.errors"), "AssertionError"}, f"{function.__qualname__}: Raises"
     assert sections.get("Args", []) == list_parameters(function), f"{function.__qualname__}: Args are other names"
     gives = inspect.signature(function).return_annotation not in ("None", None, inspect.Signature.empty)
     assert gives == bool({"Returns", "Yields"} & set(sections)), f"{function.__qualname__}: Returns"

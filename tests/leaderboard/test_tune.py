@@ -219,7 +219,7 @@ def test_clients_have_as_many_tasks_in_every_scenario(name: str) -> None:
         ({"rows": {"fedprox": {"step_size": [1]}}}, "'fedprox' has 1 step sizes, every row has as many as the suite"),
         ({"rows": {"fedprox": {"learning_rate": [1]}}}, "'fedprox' has 1 rates, every row has as many as the suite"),
         ({"rows": {"fedprox": {"learning_rate": [1, 0.1]}}}, "learning_rate holds numbers above 0 in rising order"),
-        ({"rows": {"again": {}}}, "'again' is no row that is tuned"),
+        ({"rows": {"again": {}}}, "'again' is no baseline that can be tuned"),
         ({"rows": {"fedprox": {"knob": "algorithm.proximal"}}}, "knob and values belong together"),
         ({"rows": {"fedprox": {"knob": "learning.learning_rate", "values": [1]}}}, "is tried of every row already"),
         ({"rows": {"fedprox": {"knob": "algorithm.proximal", "values": [1, 1]}}}, "one is named twice"),

@@ -307,7 +307,7 @@ def test_what_makes_no_sense_is_one_sentence() -> None:
     assert LearningSettings.load({"advantage": {"name": "gae", "span": "turn"}, "format_penalty_on": "turn"})
     local = make_local()
     groups = local.collect_groups(seed=1)
-    with pytest.raises(OptionError, match="only a step computes them"):
+    with pytest.raises(OptionError, match="within a step: call update"):
         local.compute_advantages(groups[0])
     with pytest.raises(OptionError, match="gradients of single objectives"):
         local.update(groups, gradients_of=("reward",))

@@ -49,7 +49,7 @@ def test_the_page_is_quiet_and_fits(browser: Browser, page: Path, width: int, da
 def test_the_first_sentence_states_the_result(browser: Browser, page: Path) -> None:
     browser.open(page)
     (told,) = read_texts(browser, ".result")
-    assert told.startswith("50 % → 75 % on unseen tasks, +25 points ["), told
+    assert told.startswith("50 % → 75 % on held-out tasks, +25 points ["), told
     assert "exchanged" in told
     assert {"expert 95 %", "before training (zero-shot) 50 %"} == set(read_texts(browser, "span.reference"))
 

@@ -304,7 +304,7 @@ def test_an_environment_is_made_of_a_task_set(splits: dict[str, ClientSplit]) ->
     assert read_tasks(env) == read_tasks(splits["Skills"].client(0).open_env())
     with pytest.raises(DataError, match=r"named for the pool sha256:\w+\.\.\. \(split 'train', options"):
         open_env(named.env, tasks=named, seed=5)
-    with pytest.raises(OptionError, match="the tasks are those of fedagentgym/Skills-v0"):
+    with pytest.raises(OptionError, match="tasks= names tasks of another environment, fedagentgym/Skills-v0"):
         open_env(env_id("Guess"), tasks=named)
 
 

@@ -139,7 +139,9 @@ def test_the_ceiling_of_a_policy_that_all_clients_share(degree: float, worlds: i
 
 
 def test_more_worlds_than_procedures_are_refused() -> None:
-    with pytest.raises(OptionError, match="has 2 worlds here, since 2 procedures are in use: there is no world"):
+    with pytest.raises(
+        OptionError, match="has the worlds 0 to 1 here, one for each procedure in use: there is no world"
+    ):
         open_worlds(1.0, 3, 8)
 
 

@@ -78,7 +78,7 @@ class ChatAnswer:
 
 
 class Doorkeeper(Protocol):
-    """The one that knows who may ask."""
+    """Finds the worker and the episode that a key belongs to."""
 
     closing: bool
 

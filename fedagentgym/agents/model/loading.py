@@ -352,7 +352,8 @@ def make_tiny_model(
 
     Args:
         vocabulary: Texts whose words become tokens; other text is spelled.
-        size: `0.1m`, `1m`, `2m`, `10m` (parameters besides the words') or `vllm`.
+        size: `0.1m`, `1m`, `2m` or `10m`, the number of parameters without the embeddings of the words; or `vllm`, a size whose
+            heads vLLM can load.
         context_length: Maximum number of tokens.
         seed: Seed of the weights.
 

@@ -70,10 +70,10 @@ class VllmEngine:
         self.sleeps, self._asleep = options.sleep, False
         on_cpu = _is_on_cpu()
         if options.sleep and on_cpu:
-            raise OptionError("options.sleep gives a GPU's memory back: leave it out on a CPU")
+            raise OptionError("agent.options.sleep gives a GPU's memory back: leave it out on a CPU")
         if options.batch_invariant and not _has_batch_invariant_kernels():
             raise OptionError(
-                "options.batch_invariant needs an NVIDIA GPU of compute capability 9.0 or newer: leave it out"
+                "agent.options.batch_invariant needs an NVIDIA GPU of compute capability 9.0 or newer: leave it out"
             )
         arguments: dict[str, Any] = {
             "model": str(find_files(source)),
@@ -103,7 +103,8 @@ class VllmEngine:
         if kind == "cuda" and index:  # of the GPUs that this process has, vLLM would take the first
             if options.parallel > 1:
                 raise OptionError(
-                    f"options.parallel {options.parallel} is for several GPUs, but device {settings.device!r} is one of them"
+                    f"agent.options.parallel {options.parallel} is for several GPUs, but agent.device"
+                    f" {settings.device!r} is one of them: leave one of the two out"
                 )
             seen = os.environ.get(_GPUS, "").split(",") if os.environ.get(_GPUS) else []
             variables[_GPUS] = seen[int(index)] if int(index) < len(seen) else index

@@ -53,8 +53,8 @@ def read_prompts(path: str | Path) -> dict[str, str]:
         The texts, by the names of their constants.
 
     Raises:
-        DataError: If the file is no Python module, holds no prompt, one without its counterpart, or one that leaves open what is
-            not known here.
+        DataError: If the file is no Python module or holds no prompt, if one of an environment's two prompts is missing, or if a
+            text has a placeholder that cannot be filled.
     """
     require_type("prompts are read from the path of a Python module", path, str, Path)
     file = Path(path).expanduser()
@@ -90,14 +90,14 @@ def read_prompts(path: str | Path) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class PublishedTemplate(Template):
-    """Prompts that fill the texts of published code; derive a class and set `texts`, see the module.
+    """Prompts that fill the texts of published code: derive a class, and set `texts` to what `read_prompts` returns.
 
-    The texts of an environment are those that begin with its name: `WEBSHOP_TEMPLATE` for `fedagentgym/WebShop-v0`. They belong
-    to `context: window`; in a growing dialogue every turn is the text without a past.
+    An environment has two texts, whose names begin with its own: `WEBSHOP_TEMPLATE_NO_HIS` for a turn without past turns, and
+    `WEBSHOP_TEMPLATE` for the others. They are meant for `context: window`; in a growing dialogue every turn has the first text.
 
     Args:
         name: The name by which the class is registered.
-        think: Whether a reply must have a thought; the texts say by themselves what they ask for.
+        think: Whether a reply must have a thought; the texts are the same with and without it.
         system: A system prompt, which comes before everything.
         request: Not used: the texts are the whole prompt.
     """

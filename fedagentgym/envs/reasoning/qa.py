@@ -142,7 +142,9 @@ class QAEnv(ReplyEnv[QAOptions]):
         if self.options.library is not None:
             self._shelf = open_folder(Path(self.options.library)).choose(self._part)
         elif self._request is None and self.options.size == "tiny":
-            raise OptionError("corpus=all: tiny tasks have facts of their own each, and share no base")
+            raise OptionError(
+                "corpus=all searches facts that all tasks share, and with size=tiny every task has its own: leave corpus out"
+            )
         elif self._request is None:
             self._shelf = open_generated(self.options.seed).choose(self._part)
 

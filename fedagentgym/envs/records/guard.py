@@ -266,7 +266,7 @@ class Database:
         return self._golds[text]
 
     def check_gold(self, text: str) -> None:
-        """Prepare a gold query without running it; `QueryError` if it is wrong, writes, or has other rows at another time."""
+        """Prepare a gold query without running it; `QueryError` if it is wrong, writes, or would give other rows later."""
         tokens = _list_tokens(text) if "explain" in text.lower() or "now" in text.lower() else []
         if tokens[:1] == ["explain"]:
             raise QueryError("A query begins with SELECT or WITH .")

@@ -8,10 +8,10 @@
              fields by which clients can be formed, and files `*.sqlite` or `*.db`
 
 Questions of a `dev` file are those of the split `test`, and every twentieth of a training file those of `val`. A
-question of one's own without a split is a training question, or every tenth one of `val`.
+question of your own without a split is a training question, or every tenth one of `val`.
 
-Every gold query is prepared when a folder is read. One's own must be right; of published files, questions whose query is
-wrong, or has other rows at another time, are left out with a warning.
+Every gold query is prepared when a folder is read. Those of your own questions must be right; of published
+files, questions whose query is wrong, or would give other rows later, are left out with a warning.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class OwnProcedures(ClientVariant):
         in_use = sorted(set(own.values()))
         if self.world >= len(in_use):
             raise OptionError(
-                f"the variant swapped_procedures has {len(in_use)} worlds here, since {len(in_use)} procedures are in use:"
+                f"the variant swapped_procedures has the worlds 0 to {len(in_use) - 1} here, one for each procedure in use:"
                 f" there is no world {self.world}"
             )
         towns = stream(self.seed, "skills", "changed towns").shuffled(sorted(own))  # codespell:ignore towns

@@ -1,4 +1,4 @@
-"""Does this program pass these tests?
+"""Run the tests of a task on a program that cannot be trusted.
 
 Three kinds of tests: calls of a function with expected values, test code that calls the program (HumanEval's `check`, MBPP's
 asserts), and inputs with expected outputs. The program runs in a confined child that never sees what is expected: for calls
@@ -65,7 +65,7 @@ class CodeVerifier:
     """Runs programs in slots of its own. Callable from threads.
 
     `left_out` names protections of the sandbox that are not put up (for tests of the sandbox itself). `accept`, here and
-    in the methods, names those that may be missing: as root nothing runs without another user unless that is accepted.
+    in the methods, names those that may be missing: without it, root runs no program that cannot run as another user.
     """
 
     def __init__(

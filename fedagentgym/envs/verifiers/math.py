@@ -1,4 +1,4 @@
-"""Is this answer that number, expression, tuple, set or interval?
+"""Compare an answer of mathematics with the right one: a number, an expression, a tuple, a set or an interval.
 
 `math_exact` says how answers are compared; what needs computer algebra goes to math-verify, in a worker with a clock and a
 memory limit. Nothing here raises or hangs, whatever the reply; `Verdict.reason` states how it was graded.
@@ -144,7 +144,7 @@ _CONNECTIVE = re.compile(r"\\(?:l(?:or|and|not)|vee|wedge|neg|oplus|implies|Righ
 
 
 def _denies_or_hedges(gold: str, answer: str) -> bool:
-    r"""Does an answer deny the number that it names, or name another one beside it? The library passes over the words.
+    r"""Return whether an answer denies the number that it names, or names another one beside it; the library ignores the words.
 
     >>> [_denies_or_hedges("7", answer) for answer in (r"7 \text{ is wrong}", r"9 \lor 7", r"\therefore 7")]
     [True, True, False]
@@ -155,7 +155,7 @@ def _denies_or_hedges(gold: str, answer: str) -> bool:
 
 
 def _states_a_falsehood(answer: str, is_gold: Callable[[str], bool]) -> bool:
-    """Does a right answer state that numbers are equal that are not, as in `3 + 4 = 42`? The library takes the last side."""
+    """Return whether a right answer equates different numbers, as in `3 + 4 = 42`; the library takes the last side."""
     if unreadable(answer) or states_a_falsehood(spelled := normalize(answer)):
         return True
     sides = [side for side in split(spelled, "=") if is_arithmetic(side)]
@@ -286,7 +286,7 @@ def default_verifier(verifier: str = EXACT) -> MathVerifier:
 
 
 def grade_math(reply: str, golds: str | Iterable[str], verifier: str = EXACT) -> Verdict:
-    """Grade a reply to a problem of mathematics: is its answer that number, expression, tuple, set or interval?
+    """Grade a reply to a problem of mathematics, whose answer is a number, an expression, a tuple, a set or an interval.
 
     Args:
         reply: The whole reply; the last answer block or box in it counts.

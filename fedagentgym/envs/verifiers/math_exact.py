@@ -1,4 +1,4 @@
-r"""Is this answer the gold? Exact arithmetic for numbers and tuples of numbers; math-verify for everything else.
+r"""Compare an answer with the gold: exact arithmetic for numbers and tuples of numbers, math-verify for everything else.
 
 1. The same text, up to spelling (`normalize`), is right.
 2. A gold that is an integer, fraction, decimal, percentage, rational multiple of pi, or a tuple of these is compared exactly.
@@ -327,7 +327,7 @@ def read_items(text: str) -> Mapping[str, Exact] | None:
 
 
 def same_value(gold: Value, answer: Value) -> bool:
-    """Are these the same numbers? 50%, 50 and 0.5 are the same when one of the two is written as a percentage.
+    """Return whether these are the same numbers; 50%, 50 and 0.5 are the same if one of the two is written as a percentage.
 
     >>> third = Exact(Fraction(1, 3))
     >>> same_value(third, read_value("0.333333")), same_value(third, read_value("0.33"))
@@ -449,7 +449,7 @@ def has_other_commands(text: str) -> bool:
 
 
 def _may_equal(value: Value, text: str) -> bool:
-    """May this be an arithmetic expression of a number, or a tuple of them?"""
+    """Return whether this may be an arithmetic expression of a number, or a tuple of them."""
     if has_other_commands(text) or "&" in text:
         return False
     if isinstance(value, Mapping):
@@ -496,7 +496,7 @@ def _find_kind(text: str) -> str | None:
 
 
 def _is_another_kind(gold: str, answer: str) -> bool:
-    """Is one a pair or interval and the other a list or set of the same items, or does a letter of the gold not occur?"""
+    """Return whether one is a pair or interval and the other a list or set of its items, or a letter of the gold is missing."""
     wanted, given = _find_kind(gold), _find_kind(answer)
     has_relation = _RELATION.search(gold) is not None
     if wanted in ("list", "set") and not has_relation and given == "tuple or interval":

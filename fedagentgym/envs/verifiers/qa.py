@@ -164,7 +164,7 @@ def _list_words(text: str) -> tuple[str, ...]:
 
 
 def same_words(gold: tuple[str, ...], answer: str) -> bool:
-    """Is the answer the same words, perhaps after "the answer is"? A choice may have its text behind its letter."""
+    """Return whether the answer is the same words, perhaps after "the answer is"; a choice may have its text after its letter."""
     bare = re.sub(
         r"(?i)(?:so,? |thus,? |hence,? )?(?:the |my )?(?:final |correct )?(?:answer|result|it)\b ?(?:is|=|:)+ ?",
         "",

@@ -118,7 +118,7 @@ class WordStream:
         return [left.pop(self.draw_below(len(left))) for _ in range(min(count, len(left)))]
 
     def pick_neighbours(self, items: Sequence[T], count: int) -> list[T]:
-        """Neighbouring items, as sizes are offered."""
+        """Neighbouring items, such as the sizes in which one product is offered."""
         count = min(count, len(items))
         start = self.draw_below(len(items) - count + 1)
         return list(items[start : start + count])

@@ -26,7 +26,7 @@ PieceKind = Literal["text", "button", "link", "option"]
 
 
 class Piece(NamedTuple):
-    """Something visible. Options carry the name they belong to."""
+    """A visible part of a page. `name` is set for options alone: what is chosen, such as `size`."""
 
     kind: PieceKind
     text: str

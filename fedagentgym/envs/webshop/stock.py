@@ -75,8 +75,8 @@ class ShopChoice(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ShopData:
-    """An opened shop: products, goals, which goals belong to which split, and what it was made from. Opened once, it is
-    itself and no other, so what is made of it can be remembered by it."""
+    """An opened shop: products, goals, which goals belong to which split, and what it was made from. Compared by
+    identity, so it can be a cache key."""
 
     catalogue: Catalogue
     goals: Goals

@@ -85,7 +85,7 @@ def describe_result(records: Sequence[Record], gain: Estimate | None, split: str
     cost = f"{format_bytes(sent)} exchanged" if sent else "nothing exchanged"
     if not evaluated:
         return [f"Not evaluated: round {records[-1]['round']}, {cost}."]
-    tasks = "training tasks" if split == "train" else "unseen tasks"
+    tasks = "training tasks" if split == "train" else "held-out tasks"
     last = read_estimate(evaluated[-1]["evaluation"]["overall"])
     if len(evaluated) == 1:
         ends = f"interval {format_percent(last.low)} to {format_percent(last.high)}"
@@ -275,13 +275,13 @@ def _pair(name: str, before: Record | None, after: Record) -> Dumbbell:
 
 
 MAX_MATRIX = 10
-"""Clients up to which the report writes out the success of every policy in every world."""
+"""Clients up to which the report writes out the success of every policy in every variant."""
 
 
 def _describe_clients(evaluation: Record) -> str:
-    """Return what was evaluated client by client: own mixtures of the held-out tasks, own worlds, every policy in every world."""
+    """Return what was evaluated client by client: in its mixture of the held-out tasks, in its variant, in those of others."""
     sentences, at_clients = "", evaluation.get("at_clients") or {}
-    for name, where in (("held_out", "by its own mixture of these tasks"), ("own_world", "in its own world")):
+    for name, where in (("held_out", "by its own mixture of these tasks"), ("own_world", "in its own environment")):
         found = at_clients.get(name, {})
         if found.get("clients"):
             sentences += (
@@ -292,10 +292,10 @@ def _describe_clients(evaluation: Record) -> str:
         if "mixture" in found:
             sentences += f" By its own mixture: mean {format_fixed(found['mixture'], 3)}."
         if "newcomers" in found:
-            sentences += f" In worlds that no client has: {format_fixed(found['newcomers'], 3)}."
+            sentences += f" In variants that no client has: {format_fixed(found['newcomers'], 3)}."
     if (matrix := at_clients.get("every_world", {}).get("matrix")) and len(matrix) <= MAX_MATRIX:
         rows = " | ".join(" ".join(format_fixed(value, 2) for value in row) for row in matrix)
-        sentences += f" Every client's policy, in the worlds of clients 0 | 1 | ...: {rows}."
+        sentences += f" Every client's policy, in the environments of clients 0 | 1 | ...: {rows}."
     return sentences
 
 
@@ -370,7 +370,7 @@ class AloneAndTogether:
                 if self.steps == one.steps:
                     steps = f" after as many steps of its own ({one.steps})"
             headline = (
-                f"Together the clients solve {format_percent(together)} of unseen tasks, client {one.client} alone"
+                f"Together the clients solve {format_percent(together)} of held-out tasks, client {one.client} alone"
                 f" {format_percent(alone)}{steps}: {_format_gain(one.gain, together, alone)}."
             )
             said.append((headline, self._describe_parts(one)))
@@ -385,7 +385,9 @@ class AloneAndTogether:
             ends = (read_estimate(found[0]).mean, read_estimate(found[1]).mean)
         held, other = _format_gain(one.gain_held, *ends), _format_gain(one.gain_other, one.gain_other.mean, 0.0)
         names = join_names(sorted(one.held))
-        return f"Together less alone, on {names}, which client {one.client} holds: {held}; on all else: {other}."
+        return (
+            f"Together minus alone: {held} on {names}, which client {one.client} holds, and {other} on everything else."
+        )
 
 
 def compare_alone(

@@ -131,7 +131,7 @@ def print_comparison(found: AloneAndTogether) -> None:
         for row in found.rows
     ]
     out.print()
-    out.print(make_table(("unseen tasks", *found.columns), rows))
+    out.print(make_table(("held-out tasks", *found.columns), rows))
     for sentence in filter(None, (part for pair in found.sentences for part in pair)):
         out.print()
         out.print(sentence, highlight=False)

@@ -42,7 +42,7 @@ def open_backend(
         The backend; close it after use.
     """
     if application is None:
-        require_type("a backend is opened with an ApplicationSpec", recipe, ApplicationSpec)
+        require_type("a backend is opened with the recipe that a run hands over", recipe, ApplicationSpec)
     if workers <= 0:
         return SequentialBackend(application if application is not None else recipe.build(), folder, together or 1)
     return WorkerPoolBackend(recipe, folder, workers, device_per_worker)

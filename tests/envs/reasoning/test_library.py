@@ -237,7 +237,7 @@ def test_the_same_paragraph_is_one_page() -> None:
     [
         ({"corpus": "all"}, "corpus=all is what search looks through: add tools="),
         ({"library": "/nowhere"}, "library= is what search looks through: add tools="),
-        ({"corpus": "all", "tools": ["search"], "size": "tiny"}, "tiny tasks have facts of their own"),
+        ({"corpus": "all", "tools": ["search"], "size": "tiny"}, "with size=tiny every task has its own"),
         ({"library": "/nowhere", "tools": ["search"]}, "there is no folder"),
         ({"corpus": "al"}, "did you mean 'all'"),
     ],

@@ -116,8 +116,8 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """The tasks of a data set, what they were made from (for the pool's digest), and what was not made a task. Data that is
-    loaded once is itself and no other, so what is made of it can be remembered by it."""
+    """The tasks of a data set, what they were made from (for the pool's digest), and the rows that are no tasks. Compared by
+    identity, so it can be a cache key."""
 
     tasks: tuple[LoadedTask, ...]
     source: Mapping[str, Any]

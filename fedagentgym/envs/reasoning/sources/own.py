@@ -1,8 +1,8 @@
 """Rows of your own: which column holds which field of a task, and the task of a row.
 
 The columns are named (`columns={"question": "frage"}`) or found by the names that are usual for them. A name with dots
-reaches into a mapping (`reward_model.ground_truth`). Short columns that are no field stay fields of the tasks by which
-clients can be formed (`partition="natural", by="office"`).
+reaches into a mapping (`reward_model.ground_truth`). Other columns with short texts stay with
+the tasks, and clients can be formed by them (`partition="natural", by="office"`).
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ def _reason_of(error: Exception) -> str:
 
 
 def _find_users() -> tuple[list[int], str]:
-    """Users that own nothing, and why there are none: one that no other server has, where such numbers exist, else `nobody`."""
+    """Users that own no files, the best first: one of this process alone, then `nobody`; and the reason if there are none."""
     if os.geteuid() != 0:
         return [], f"only root can change the user; programs run as user {os.geteuid()}"
     why_none = "this system cannot change the user"
