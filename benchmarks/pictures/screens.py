@@ -47,14 +47,14 @@ window.addEventListener("load", () => {
 });
 """
 ONE_TABLE = """
-location.hash = "methods-tiny-skills-v2";
+location.hash = "skills-fedagent-v1";
 for (const one of document.querySelectorAll(".facts, section.suite > details")) one.remove();
 """
 SCREENS = {
     "report": Screen("demo-report/index.html", 800, 588),
     "alone-and-together": Screen("demo-report/index.html", 700, 616, SKIP_TO.format(title="Alone and together")),
     "episodes": Screen("demo-report/index.html", 860, 700, SKIP_TO.format(title="Episodes") + NEWLY_SOLVED),
-    "leaderboard": Screen("build/leaderboard/index.html", 960, 1230, ONE_TABLE),
+    "leaderboard": Screen("build/leaderboard/index.html", 960, 1180, ONE_TABLE),
 }
 
 

@@ -22,7 +22,7 @@ def read_texts(browser: Browser, selector: str) -> list[str]:
     texts: list[str] = browser.run(
         "return [...document.querySelectorAll(arguments[0])].map((one) => one.textContent)", selector
     )
-    return texts
+    return [text.replace("\N{NO-BREAK SPACE}", " ") for text in texts]
 
 
 def choose(browser: Browser, label: str, value: str) -> None:
