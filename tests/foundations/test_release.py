@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.specifiers import SpecifierSet
 
 from fedagentgym.version import __version__
 
@@ -65,3 +67,13 @@ def test_ruff_is_one_version() -> None:
     pinned = re.search(r"^ruff==(.+)$", (ROOT / "constraints.txt").read_text(), flags=re.M)
     assert pinned is not None
     assert hooks["repos"][0]["rev"] == f"v{pinned[1]}"
+
+
+def test_every_pin_installs_on_the_oldest_python() -> None:
+    """Systems keep early patch releases for years, so a pin for later ones would leave their users without `make test`."""
+    needed = {
+        f"{one.name}=={one.version}": SpecifierSet(one.metadata.get("Requires-Python") or "") for one in distributions()
+    }
+    pins = {line for line in (ROOT / "constraints.txt").read_text().split() if "==" in line}
+    assert len(pins & set(needed)) > 50
+    assert [pin for pin in sorted(pins & set(needed)) if not needed[pin].contains("3.11.0")] == []
