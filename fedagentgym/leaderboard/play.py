@@ -369,9 +369,13 @@ def exchange(one: SuiteRun, store: Path) -> None:
     are all."""
     whole = store / one.suite.name / f"{one.entry.name}.zip"
     parts = {run.key: whole.with_suffix("") / f"{run.name}.zip" for run in one.runs}
+    finished = {run.key for run in one.runs if run.run.is_finished}  # asked once: other processes are playing
     for run in one.runs:
         place = whole if whole.is_file() else parts[run.key]
-        if not run.run.is_finished and not run.run.is_run and place.is_file():
+        if run.key in finished:
+            if not whole.is_file() and not parts[run.key].is_file():
+                pack(Result(one.folder, only=run.key), parts[run.key])
+        elif not run.run.is_run and place.is_file():
             stored = Result(place)
             same = stored.suite.digest == one.suite.digest and stored.entry.identity == one.entry.publish().identity
             if not same or run.key not in stored.keys:
@@ -380,9 +384,8 @@ def exchange(one: SuiteRun, store: Path) -> None:
                     f" {one.entry.name!r}: move it, or name another folder for finished runs"
                 )
             Archive(place).extract(run.name, run.run.path)
-        elif run.run.is_finished and not whole.is_file() and not parts[run.key].is_file():
-            pack(Result(one.folder, only=run.key), parts[run.key])
-    if not one.missing and not whole.is_file():
+            finished.add(run.key)
+    if len(finished) == len(one.runs) and not whole.is_file():
         join([Result(parts[run.key]) for run in one.runs], whole)
         for part in parts.values():
             part.unlink()

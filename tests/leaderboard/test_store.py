@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.leaderboard import play as playing
 from fedagentgym.leaderboard.entries import list_baselines
 from fedagentgym.leaderboard.play import SuiteRun, exchange, open_entry, play, write_weights
 from fedagentgym.leaderboard.results import Result, pack
@@ -24,6 +25,7 @@ from fedagentgym.leaderboard.suite import (
     open_scenario,
 )
 from fedagentgym.leaderboard.verify import verify
+from fedagentgym.runs.folder import RECORD
 from tests.leaderboard.test_runs import list_content
 
 WORLDS = load_suite("smoke").model_dump(mode="json", exclude_unset=True)
@@ -56,6 +58,29 @@ def test_stored_runs_are_the_result_on_another_machine(smoke: SuiteRun, honest_m
     with pytest.raises(DataError, match="was played elsewhere: its weights are not here"):
         write_weights(third, tmp_path / "weights")
     assert verify(place.with_suffix(".zip")).replayed
+
+
+def test_a_run_that_finishes_meanwhile_waits_for_the_next_time(
+    smoke: SuiteRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other processes play while the finished runs are packed: one that was missing before is not joined unpacked."""
+    shutil.copytree(smoke.folder, tmp_path / "runs" / "smoke" / "fedagent")
+    (entry,) = list_baselines(smoke.suite, ["fedagent"])
+    first, *rest = (one := open_entry(smoke.suite, entry, tmp_path / "runs")).runs
+    record = first.run.path / RECORD
+    moved = record.rename(tmp_path / record.name)
+
+    def pack_slowly(result: Result, path: Path) -> None:
+        pack(result, path)
+        if moved.exists():
+            moved.rename(record)
+
+    monkeypatch.setattr(playing, "pack", pack_slowly)
+    place = tmp_path / "store" / "smoke" / "fedagent"
+    exchange(one, tmp_path / "store")
+    assert first.run.is_finished and {path.stem for path in place.iterdir()} == {run.name for run in rest}
+    exchange(one, tmp_path / "store")
+    assert [path.name for path in place.parent.iterdir()] == ["fedagent.zip"]
 
 
 def test_stored_runs_of_another_entry_are_refused(smoke: SuiteRun, tmp_path: Path) -> None:
