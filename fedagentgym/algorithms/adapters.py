@@ -10,7 +10,8 @@ A layer computes W + s B A, with A [rank, inputs], B [outputs, rank] and s = alp
     D   = D + s (M - B A)               what the factors leave goes into the base, if the rule `changes_base`
 
 D is a change of the frozen weights, zero at first: every site computes W + D + s B A. It is kept in the server's memory as D / s
-in float64, sent whole in the set `base`, and added to the weights as they were loaded, so that nothing drifts.
+in float64, sent whole in the set `base`, and added to the weights as they were loaded, so that nothing drifts. A method that
+leaves nothing in the factors (`Merging`) sends none: a client makes them itself.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fedagentgym.agents.model.names import BASE, HIGH, LOW, pair_factors
-from fedagentgym.algorithms.averaging import LocalStepsSettings, Replies
+from fedagentgym.algorithms.averaging import AcceptedReply, LocalStepsSettings, Replies
 from fedagentgym.algorithms.card import Card, Scale
 from fedagentgym.algorithms.fedagent import Averaging
 from fedagentgym.algorithms.runtime import Runtime, Site, copy_arrays
-from fedagentgym.base.errors import OptionError
+from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import generator
 from fedagentgym.federation.aggregation import AggregationRule, RunningMean, WeightedMean
 from fedagentgym.federation.algorithm import Round, ServerState
@@ -140,6 +141,8 @@ class AdapterStep:
         return ServerState(parameters, moments, memory)
 
 
+MERGED, DIGEST = "merged", "factors"
+"""In the server's memory and in requests: the last round that was merged into the base; in requests: the factors' digest."""
 S = TypeVar("S", bound=LocalStepsSettings)
 R = TypeVar("R", bound="RankSettings")
 P = TypeVar("P", bound="ProductSettings")
@@ -266,7 +269,7 @@ class RankedAveraging(AdapterAveraging[R]):
             train, most = operations["train"], AtMost(max(self.settings.ranks))
             forms = {
                 name: replace(form, shape=(most, form.shape[1]) if LOW in name else (form.shape[0], most))
-                if LOW in name or HIGH in name
+                if is_factor(name)
                 else form
                 for name, form in train.request.weights.items()
             }
@@ -300,7 +303,7 @@ def fill_rank(weights: Parameters, like: Parameters) -> dict[str, Array]:
     filled = {}
     for name, array in weights.items():
         missing = [(0, max(0, most - size)) for size, most in zip(array.shape, like[name].shape, strict=True)]
-        filled[name] = np.pad(array, missing) if LOW in name or HIGH in name else array
+        filled[name] = np.pad(array, missing) if is_factor(name) else array
     return filled
 
 
@@ -401,11 +404,85 @@ class BaseChanging(ProductAveraging[P]):
     @classmethod
     def describe(cls, settings: P, scale: Scale) -> Card:
         """Return the card: the change of the base is sent down, too."""
+        card = super().describe(settings, scale)
+        assert card.round is not None
         return replace(
-            super().describe(settings, scale),
-            sends_base=True,
+            card,
+            round=replace(card.round, bases_down=scale.asked),
             held_refusal=f"{settings.name} changes the base, and evaluation where tasks are held loads adapters only",
         )
+
+
+class Merging(BaseChanging[P]):
+    """Base class of those that merge the whole product into the base: B is then zero and A known, so the server sends neither.
+
+    A request names the last round that was merged, from which `make_factors` follows, and the digest of the factors.
+    """
+
+    def make_factors(self, merged: int, seed: int) -> dict[str, Array]:
+        """Make the factors that a round begins with.
+
+        Args:
+            merged: The last round that was merged into the base; 0 before the first.
+            seed: The run's seed.
+
+        Returns:
+            The factors as loaded, after a merge with a B of zero.
+        """
+        return {
+            name: np.zeros_like(array) if merged and HIGH in name else array
+            for name, array in self.runtime.initial_weights.items()
+            if is_factor(name)
+        }
+
+    def choose_sent(self, parameters: Parameters) -> Parameters:
+        return {name: array for name, array in parameters.items() if not is_factor(name)}
+
+    def address(self, message: Message, client: int) -> Message:
+        return message  # without factors it is the same for all ranks
+
+    @contextmanager
+    def train_participants(
+        self, state: ServerState, this_round: Round, *, control: Mapping[str, Any] = MappingProxyType({}), **given: Any
+    ) -> Iterator[Replies]:
+        """Send the number of the last round that was merged, and the digest of the factors that follow from it."""
+        known = Message(weights={name: array for name, array in state.parameters.items() if is_factor(name)}).digest
+        told = {**control, MERGED: state.memory.get(MERGED, 0), DIGEST: known}
+        with super().train_participants(state, this_round, control=told, **given) as replies:
+            yield replies
+
+    def combine(
+        self, state: ServerState, used: Sequence[AcceptedReply], updates: Iterator[Parameters], this_round: Round
+    ) -> ServerState:
+        """Merge the clients' products, and make the factors of the next round."""
+        after = super().combine(state, used, updates, this_round)
+        if not used:
+            return after
+        factors = self.make_factors(this_round.number, this_round.seed)
+        memory = {**after.memory, MERGED: this_round.number}
+        return replace(after, parameters={**after.parameters, **factors}, memory=memory)
+
+    def read_start(self, state: Message, message: Message, client: ClientContext[Site]) -> SiteState:
+        factors = self.make_factors(int(message.control[MERGED]), client.seed)
+        if Message(weights=factors).digest != message.control[DIGEST]:
+            raise DataError(
+                "this client makes another adapter than the server: their agents or their draws differ; install the same versions"
+                " of torch, peft and numpy on both machines"
+            )
+        whole = cut_rank({**message.weights, **factors}, self.find_rank(client.id))
+        return super().read_start(state, replace(message, weights=whole), client)
+
+    def make_operations(self) -> Mapping[str, Operation[Site]]:
+        operations = dict(super().make_operations())
+        train = operations["train"]
+        forms = {name: form for name, form in train.request.weights.items() if not is_factor(name)}
+        operations["train"] = replace(train, request=replace(train.request, weights=forms))
+        return operations
+
+    @classmethod
+    def describe(cls, settings: P, scale: Scale) -> Card:
+        """Return the card: no factors are sent down."""
+        return replace(super().describe(settings, scale), sends_factors=False)
 
 
 def draw_low(low: Matrix, seed: np.random.Generator) -> Matrix:
@@ -417,3 +494,8 @@ def draw_low(low: Matrix, seed: np.random.Generator) -> Matrix:
 def find_low(parameters: Parameters) -> list[str]:
     """The names of all A."""
     return [name for name in parameters if LOW in name]
+
+
+def is_factor(name: str) -> bool:
+    """True for the name of an A or a B."""
+    return LOW in name or HIGH in name

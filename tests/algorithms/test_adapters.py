@@ -28,6 +28,8 @@ from fedagentgym.federation.aggregation import Mean, aggregate
 from fedagentgym.federation.algorithm import FederationSettings, ServerState
 from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.commits import Commit, CommitStore
+from fedagentgym.federation.exchange import ClientContext
+from fedagentgym.federation.message import Message
 from fedagentgym.federation.round import ServerConfig, run_rounds
 from fedagentgym.learning.state import SiteState
 from fedagentgym.testing.runs import SMALL_CONFIG
@@ -454,7 +456,7 @@ def test_a_plan_counts_what_is_sent() -> None:
     layers = [(i, o) for _, i, o in plans["fedit"].agent.shape.iter_linear()] * plans["fedit"].agent.shape.layers
     clients = plans["fedit"].round.models_down
     assert up["fedit"] == down["fedit"] == up["flora"] == 4 * clients * sum(4 * (i + o) for i, o in layers)
-    assert down["flora"] == down["fedit"] + 4 * clients * sum(i * o for i, o in layers)
+    assert down["flora"] == 4 * clients * sum(i * o for i, o in layers)
     assert up["ffa-lora"] == down["ffa-lora"] == 4 * clients * sum(4 * o for _, o in layers)
     numbers = {
         ("fedsa-lora", "share=A"): sum(4 * i for i, _ in layers),
@@ -467,6 +469,72 @@ def test_a_plan_counts_what_is_sent() -> None:
     for (name, option), wanted in numbers.items():
         plan = plan_run(load_config(f"tiny-skills:{name}", [f"algorithm.{option}"]))
         assert plan.count_bytes_up(plan.round) == 4 * plan.round.models_up * wanted, (name, option)
+
+
+ALL_RANKS = ("algorithm.ranks=[1,4,2,3]", "federation.clients_per_round=null")
+PLANNED: list[tuple[str, ...]] = [
+    *((name,) for name in ("fedit", "ffa-lora", "fedsa-lora", "flexlora", "fedex-lora", "flora", "ram")),
+    ("flora", "algorithm.draw=first", "algorithm.server_momentum=0.5"),
+    *((name, "learning.advantage=gae") for name in ("fedex-lora", "flora")),
+    *((name, *ALL_RANKS) for name in ("fedit", "fedex-lora", "flora", "ram")),
+]
+SHORT = ("federation.clients_per_round=2", "algorithm.local_steps=1", "learning.tasks_per_step=1",
+         "learning.group_size=2")  # fmt: skip
+
+
+@pytest.mark.by_day(4)
+@pytest.mark.parametrize("chosen", PLANNED, ids="-".join)
+def test_a_run_sends_what_was_planned(chosen: tuple[str, ...], tmp_path: Path) -> None:
+    config = load_config(f"tiny-skills:{chosen[0]}", [*SHORT, *chosen[1:]])
+    spec, plan = config.spec(), plan_run(config)
+    commit = go(tmp_path, make_algorithm(spec, Runtime(spec)), 3, config.federation.clients_per_round)
+    sent, work = commit.record["bytes_total"], plan.count_until(3)
+    assert sent["down"]["weights"] == plan.count_bytes_down(work)
+    assert sent["up"]["weights"] == plan.count_bytes_up(work)
+    assert commit.record["bytes"]["down"]["weights"] == plan.count_bytes_down(plan.round)
+
+
+@pytest.mark.parametrize("settings", [{"name": "flora"}, {"name": "flora", "draw": "first"}, {"name": "ram"}])
+def test_an_adapter_that_is_not_sent_is_the_server_s(settings: dict[str, Any], tmp_path: Path) -> None:
+    """Also after a round that merged nothing and after a resume; a client that makes another one fails."""
+    begun: dict[tuple[int, int], Any] = {}
+
+    def build(*, skip: int) -> Any:
+        algorithm = make({"ranks": [1, 3], **settings}, FAST)
+        read, combine = algorithm.read_start, algorithm.combine
+
+        def watch(state: Any, message: Any, client: Any) -> Any:
+            assert not any(".lora_" in name for name in message.weights)
+            start = read(state, message, client)
+            begun[client.round, client.id] = start.weights
+            return start
+
+        def merge_or_not(state: Any, used: Any, updates: Any, this_round: Any) -> Any:
+            return combine(state, [] if this_round.number == skip else used, updates, this_round)
+
+        algorithm.read_start, algorithm.combine = watch, merge_or_not
+        return algorithm
+
+    for rounds in (2, 4):
+        go(tmp_path, build(skip=2), rounds, asked=2)
+    store, compared = CommitStore(tmp_path / "rounds"), 0
+    for (number, client), weights in begun.items():
+        if number - 1 in store.list_rounds():
+            parameters = store.read(number - 1).state.parameters
+            for name, whole_factor in parameters.items():
+                filled = np.zeros_like(whole_factor)
+                kept = np.s_[: (1, 3)[client % 2]]
+                kept = kept if ".lora_A." in name else (slice(None), kept)
+                filled[kept] = whole_factor[kept]
+                assert np.array_equal(weights[name], filled), (number, client, name)
+                compared += filled.any()
+    assert len(begun) == 8 and compared
+    other = build(skip=0)
+    others = {name: array + 1 for name, array in other.runtime.initial_weights.items()}
+    message = {"step": 0, "merged": 1, "factors": Message(weights=others).digest}
+    client = ClientContext(1, 5, 1, 1, other.resources(1))
+    with pytest.raises(DataError, match="makes another adapter than the server"):
+        other.read_start(Message(), Message(control=message), client)
 
 
 @pytest.mark.by_day(2)

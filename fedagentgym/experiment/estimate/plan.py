@@ -55,8 +55,9 @@ class WorkPlan:
         return (self.preparation + self.round).optimizer_steps > 0
 
     def count_until(self, rounds: int) -> Work:
-        """The work of so many rounds with all preparation before them."""
-        return self.preparation * self.card.count_preparations(rounds) + self.round * rounds
+        """The work of so many rounds with all preparation before them; in round 1 the base is as loaded, and not sent."""
+        work = self.preparation * self.card.count_preparations(rounds) + self.round * rounds
+        return replace(work, bases_down=self.round.bases_down * max(rounds - 1, 0))
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,9 @@ class RunPlan(WorkPlan):
     config: RunConfig
     agent: PlannedAgent
     sent_parameters: int
-    """In a message, in the mean over clients of unlike ranks."""
+    """In a client's message, in the mean over clients of unlike ranks."""
+    received_parameters: int
+    """In a message of the server."""
     evaluations: int
     """Before the first round, at each interval, and after the last."""
     evaluated: int | None
@@ -108,24 +111,20 @@ class RunPlan(WorkPlan):
         return self.total.episodes * self.agent.episode_tokens * self.config.learning.gradient_epochs
 
     @property
-    def model_bytes(self) -> int:
-        """One set of parameters in a message."""
-        return self.sent_parameters * PARAMETER_BYTES
-
-    @property
     def answer_bytes(self) -> int:
         """Maximum size of an episode in a message."""
         return EPISODE_BYTES + TOKEN_BYTES * self.agent.context_length
 
     def count_bytes_down(self, work: Work) -> int:
         answers = work.answers_down * self.answer_bytes
-        base = self.agent.adapted * PARAMETER_BYTES if self.card.sends_base else 0
+        parameters = work.models_down * self.received_parameters + work.bases_down * self.agent.adapted
         numbers = work.tasks_down * TASK_BYTES + work.scores_down * SCORE_BYTES
-        return work.models_down * (self.model_bytes + base) + answers + numbers
+        return parameters * PARAMETER_BYTES + answers + numbers
 
     def count_bytes_up(self, work: Work) -> int:
         answers = work.answers_up * self.answer_bytes
-        return work.models_up * self.model_bytes + answers + work.scores_up * SCORE_BYTES + -(-work.bits_up // 8)
+        parameters = work.models_up * self.sent_parameters * PARAMETER_BYTES
+        return parameters + answers + work.scores_up * SCORE_BYTES + -(-work.bits_up // 8)
 
     @property
     def peak(self) -> int:
@@ -170,6 +169,7 @@ def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
         config=config,
         agent=agent,
         sent_parameters=count_sent(config, agent, work),
+        received_parameters=count_sent(config, agent, work, down=True),
         evaluations=evaluations,
         evaluated=evaluated,
         ranked=ranked,
@@ -179,17 +179,19 @@ def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
     )
 
 
-def count_sent(config: RunConfig, agent: PlannedAgent, work: WorkPlan) -> int:
-    """The parameters in a message: those that are trained, but for factors that stay and rows that a client does not have."""
+def count_sent(config: RunConfig, agent: PlannedAgent, work: WorkPlan, *, down: bool = False) -> int:
+    """The parameters in a message of a client, or `down` in one of the server: those that are trained, but for factors that stay
+    or are known and rows that a client does not have."""
     card, adapter = work.card, config.agent.adapter
-    if adapter is None or (card.factors == "both" and not card.ranks):
+    known = down and not card.sends_factors
+    if adapter is None or (card.factors == "both" and not card.ranks and not known):
         return agent.trainable
     whole, part = (
         agent.shape.count_adapter_parameters(adapter.rank, adapter.targets, adapter.last, factors=factors)
         for factors in (adapter.train, card.factors)
     )
     ranks = [card.ranks[client % len(card.ranks)] for client in range(work.clients)] if card.ranks else [adapter.rank]
-    return agent.trainable - whole + round(part * mean(ranks) / adapter.rank)
+    return agent.trainable - whole + (0 if known else round(part * mean(ranks) / adapter.rank))
 
 
 def plan_work(config: RunConfig) -> WorkPlan | None:
