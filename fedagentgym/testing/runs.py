@@ -167,7 +167,11 @@ def _check_card(run: RunResult, name: str, plain: Mapping[str, Any], opened: Col
     for what, done, most in (
         ("episodes", spent["episodes"], work.episodes + work.scored),
         ("optimizer steps", spent["optimizer_steps"], work.optimizer_steps),
-        ("bytes of parameters to the clients", sent["down"]["weights"], work.models_down * size + work.bases_down * base),
+        (
+            "bytes of parameters to the clients",
+            sent["down"]["weights"],
+            work.models_down * size + work.bases_down * base,
+        ),
         ("bytes of parameters from the clients", sent["up"]["weights"], work.models_up * size),
     ):
         assert done <= most, f"{name}: {done:,} {what} in a run, and its card says {most:,} (round, preparation)"
