@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,11 +31,12 @@ from fedagentgym.agents.model.names import BASE, HIGH, LOW, pair_factors
 from fedagentgym.algorithms.averaging import AcceptedReply, LocalStepsSettings, Replies
 from fedagentgym.algorithms.card import Card, Scale
 from fedagentgym.algorithms.fedagent import Averaging
+from fedagentgym.algorithms.ranks import Ranks, check_ranks, find_highest, find_rank
 from fedagentgym.algorithms.runtime import Runtime, Site, copy_arrays
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import generator
 from fedagentgym.federation.aggregation import AggregationRule, RunningMean, WeightedMean
-from fedagentgym.federation.algorithm import Round, ServerState
+from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
 from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import Array, ArrayForm, AtMost, Message, Parameters
 from fedagentgym.learning.state import LocalReport, SiteState
@@ -170,11 +171,10 @@ class AdapterAveraging(Averaging[S]):
 class RankSettings(LocalStepsSettings):
     """The settings of methods whose clients may have adapters of unlike ranks, and first draws of their own."""
 
-    ranks: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(
+    ranks: Ranks = Field(
         default=None,
-        min_length=1,
-        description="ranks of the clients' adapters, client by client and from the first again, at most agent.adapter.rank; "
-        "null: that rank for all",
+        description="ranks of the clients' adapters, at most agent.adapter.rank: a list, client by client and from the first"
+        " again, or a law by which every client draws its own; null: that rank for all",
     )
     init: Literal["shared", "each"] = Field(
         default="shared", description="first A of a client: shared, the server's; each, a draw of its own"
@@ -201,10 +201,8 @@ class RankedAveraging(AdapterAveraging[R]):
 
     def __init__(self, settings: R, runtime: Runtime) -> None:
         super().__init__(settings, runtime)
-        if settings.ranks is not None and max(settings.ranks) > self.rank:
-            raise OptionError(
-                f"{settings.name}: algorithm.ranks are at most agent.adapter.rank, {self.rank}, got {max(settings.ranks)}"
-            )
+        if settings.ranks is not None:
+            check_ranks(settings.name, settings.ranks, self.rank)
 
     @property
     def rank(self) -> int:
@@ -219,7 +217,7 @@ class RankedAveraging(AdapterAveraging[R]):
             client: Number of the client.
         """
         ranks = self.settings.ranks
-        return self.rank if ranks is None else ranks[client % len(ranks)]
+        return self.rank if ranks is None else find_rank(ranks, self.runtime.seed, client)
 
     def draws_own(self, number: int) -> bool:
         """Return whether clients draw A themselves at the start of a round: where B is zero.
@@ -263,10 +261,18 @@ class RankedAveraging(AdapterAveraging[R]):
         cut = replace(after, weights=cut_rank(after.weights, self.find_rank(client.id)))
         return super().make_reply(client, local, cut, report, **given)
 
+    def report(self, after: ServerState, replies: Replies, this_round: Round) -> RoundResult:
+        """Make the record of a round, with the rank of each client if they may differ."""
+        result = super().report(after, replies, this_round)
+        if self.settings.ranks is None:
+            return result
+        ranked = {client: {**numbers, "rank": self.find_rank(client)} for client, numbers in result.clients.items()}
+        return replace(result, clients=ranked)
+
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         operations = dict(super().make_operations())
         if self.settings.ranks is not None:
-            train, most = operations["train"], AtMost(max(self.settings.ranks))
+            train, most = operations["train"], AtMost(find_highest(self.settings.ranks))
             forms = {
                 name: replace(form, shape=(most, form.shape[1]) if LOW in name else (form.shape[0], most))
                 if is_factor(name)
@@ -280,7 +286,7 @@ class RankedAveraging(AdapterAveraging[R]):
     @classmethod
     def describe(cls, settings: R, scale: Scale) -> Card:
         """Return the card: clients exchange adapters of their ranks."""
-        return replace(super().describe(settings, scale), ranks=settings.ranks or ())
+        return replace(super().describe(settings, scale), ranks=settings.ranks)
 
 
 def cut_rank(weights: Parameters, rank: int) -> dict[str, Array]:

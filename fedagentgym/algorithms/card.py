@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal
 
 from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.algorithms.ranks import RankLaw
 from fedagentgym.base.errors import OptionError
 from fedagentgym.learning.settings import LearningSettings
 
@@ -171,7 +172,7 @@ class Card:
         keeps_policies: True if clients play with policies of their own (`client_parameters`), not all with the same.
         factors: The factors of an adapter that are sent, of those that are trained.
         sends_factors: False if the server sends none of these, since clients know them.
-        ranks: The ranks of the clients' adapters, client by client and from the first again; empty if all have the agent's.
+        ranks: The ranks of the clients' adapters, as a list or a law; None if all have the agent's.
         assumed: What the accountant of the privacy that the method spends assumes, if there is one.
     """
 
@@ -194,7 +195,7 @@ class Card:
     keeps_policies: bool = False
     factors: Literal["both", "A", "B"] = "both"
     sends_factors: bool = True
-    ranks: tuple[int, ...] = ()
+    ranks: tuple[int, ...] | RankLaw | None = None
     assumed: Sequence[str] = ()
 
     def check_values(self, name: str, learning: LearningSettings) -> None:

@@ -76,7 +76,7 @@ class FedIT(RankedAveraging[FedITSettings]):
                 parameters[low] = np.asarray(factors.low, dtype=after.parameters[low].dtype)
             return replace(after, parameters=parameters)
         weights = np.array(self.client_weights(used, this_round))
-        held = np.array([[place < self.find_rank(reply.client) for place in range(self.rank)] for reply in used])
+        held = np.arange(self.rank) < np.array([[self.find_rank(reply.client)] for reply in used])
         shares = weights @ held / weights.sum()
         parameters = dict(after.parameters)
         for name, mean in after.parameters.items():

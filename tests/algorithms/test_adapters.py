@@ -17,12 +17,13 @@ from fedagentgym.algorithms.fedex_lora import FedExRule
 from fedagentgym.algorithms.flexlora import FlexLoRARule
 from fedagentgym.algorithms.flora import FLoRARule
 from fedagentgym.algorithms.ram import RAMRule
+from fedagentgym.algorithms.ranks import RankLaw, find_rank
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.config import load_config
-from fedagentgym.experiment.estimate.plan import plan_run
+from fedagentgym.experiment.estimate.plan import format_plan, make_plain, plan_run
 from fedagentgym.experiment.run import train
 from fedagentgym.federation.aggregation import Mean, aggregate
 from fedagentgym.federation.algorithm import FederationSettings, ServerState
@@ -471,12 +472,14 @@ def test_a_plan_counts_what_is_sent() -> None:
         assert plan.count_bytes_up(plan.round) == 4 * plan.round.models_up * wanted, (name, option)
 
 
-ALL_RANKS = ("algorithm.ranks=[1,4,2,3]", "federation.clients_per_round=null")
+ALL_RANKS = ("algorithm.ranks=[1,4,2]", "federation.clients_per_round=null")
+LAW = ("algorithm.ranks={law: zipf, high: 4}", "federation.clients_per_round=null")
 PLANNED: list[tuple[str, ...]] = [
     *((name,) for name in ("fedit", "ffa-lora", "fedsa-lora", "flexlora", "fedex-lora", "flora", "ram")),
     ("flora", "algorithm.draw=first", "algorithm.server_momentum=0.5"),
     *((name, "learning.advantage=gae") for name in ("fedex-lora", "flora")),
     *((name, *ALL_RANKS) for name in ("fedit", "fedex-lora", "flora", "ram")),
+    *((name, *LAW) for name in ("flexlora", "flora")),
 ]
 SHORT = ("federation.clients_per_round=2", "algorithm.local_steps=1", "learning.tasks_per_step=1",
          "learning.group_size=2")  # fmt: skip
@@ -494,6 +497,7 @@ def test_a_run_sends_what_was_planned(chosen: tuple[str, ...], tmp_path: Path) -
     assert commit.record["bytes"]["down"]["weights"] == plan.count_bytes_down(plan.round)
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("settings", [{"name": "flora"}, {"name": "flora", "draw": "first"}, {"name": "ram"}])
 def test_an_adapter_that_is_not_sent_is_the_server_s(settings: dict[str, Any], tmp_path: Path) -> None:
     """Also after a round that merged nothing and after a resume; a client that makes another one fails."""
@@ -591,6 +595,15 @@ def test_settings_of_ranks_that_do_not_fit_are_one_sentence() -> None:
     for wrong, told in (
         ({"ranks": [0]}, r"algorithm\.ranks"),
         ({"ranks": []}, r"algorithm\.ranks"),
+        ({"ranks": "zipf"}, r"algorithm\.ranks: give a list of ranks, or a law such as \{law: uniform"),
+        ({"ranks": {"law": "zipf"}}, r"the key 'algorithm\.ranks\.high' is missing"),
+        ({"ranks": {"law": "normal", "high": 3}}, r"algorithm\.ranks\.law: input should be 'uniform' or 'zipf'"),
+        ({"ranks": {"low": 3, "high": 2}}, r"algorithm\.ranks: low is at most high, got 3 and 2"),
+        ({"ranks": {"low": 0, "high": 2}}, r"algorithm\.ranks\.low"),
+        ({"ranks": {"most": 2}}, r"unknown key 'algorithm\.ranks\.most'|'algorithm\.ranks\.high' is missing"),
+        ({"ranks": {"high": 4}}, r"at most agent\.adapter\.rank, 3, got 4"),
+        ({"ranks": {"high": True}}, r"algorithm\.ranks"),
+        ({"ranks": {"high": 2}, "privacy": PRIVACY}, "leave out ranks and init"),
         ({"pad": "holders"}, "pad: holders needs unlike ranks"),
         ({**uneven, "aggregation": "median"}, "pad: holders needs the aggregation mean"),
         ({**uneven, "server_step": 2.0}, "pad: holders needs the aggregation mean"),
@@ -602,3 +615,54 @@ def test_settings_of_ranks_that_do_not_fit_are_one_sentence() -> None:
     ):
         with pytest.raises(OptionError, match=told):
             make({"name": "fedit", **wrong})
+
+
+@given(st.integers(0, 2**63), st.integers(1, 9), st.integers(0, 12), st.sampled_from(["uniform", "zipf"]))
+def test_a_law_draws_ranks_between_its_bounds(seed: int, low: int, more: int, name: Any) -> None:
+    law = RankLaw(law=name, low=low, high=low + more)
+    drawn = [find_rank(law, seed, client) for client in range(20)]
+    assert drawn == [law.draw(seed, client) for client in range(20)] and low <= min(drawn) <= max(drawn) <= low + more
+    if more == 0:
+        assert set(drawn) == {low}
+
+
+@pytest.mark.parametrize("name", ["uniform", "zipf"])
+def test_a_law_has_its_distribution_over_clients_and_over_seeds(name: Any) -> None:
+    law, chances = RankLaw(law=name, low=2, high=5), np.ones(4) if name == "uniform" else 1 / np.arange(1, 5)
+    expected = 3000 * chances / chances.sum()
+    for drawn in ([law.draw(1, client) for client in range(3000)], [law.draw(seed, 7) for seed in range(3000)]):
+        counts = np.bincount(drawn, minlength=6)[2:]
+        assert ((counts - expected) ** 2 / expected).sum() < 16.3  # chi-squared with 3 degrees of freedom, 0.1 %
+
+
+def test_the_ranks_of_a_law_are_the_same_on_every_machine() -> None:
+    drawn = {name: [RankLaw(law=name, high=8).draw(0, client) for client in range(12)] for name in ("uniform", "zipf")}
+    assert drawn == {"uniform": [3, 6, 7, 4, 1, 3, 2, 8, 1, 4, 8, 4], "zipf": [1, 3, 3, 1, 1, 6, 2, 6, 1, 5, 1, 3]}
+
+
+@pytest.mark.by_day(3)
+@pytest.mark.parametrize("name", ["fedit", "fedex-lora", "flora"])
+def test_a_law_is_the_list_of_the_ranks_that_it_draws(name: str, tmp_path: Path) -> None:
+    """Bit for bit, in a run that is resumed; the record names the ranks."""
+    law = {"law": "uniform", "low": 1, "high": 3}
+    ranks = [find_rank(RankLaw.load(law), 0, client) for client in range(3)]
+    assert len(set(ranks)) > 1
+    listed = go(tmp_path / "list", make({"name": name, "ranks": ranks}, FAST), 3, asked=2)
+    for rounds in (1, 3):
+        found = go(tmp_path / "law", make({"name": name, "ranks": law}, FAST), rounds, asked=2)
+    assert found.state.digest == listed.state.digest
+    for commit in (listed, found):
+        recorded = {int(client): numbers["rank"] for client, numbers in commit.record["clients"].items()}
+        assert len(recorded) == 2 and all(rank == ranks[client] for client, rank in recorded.items())
+
+
+def test_a_plan_names_the_ranks() -> None:
+    config = load_config("tiny-skills:fedit", ["algorithm.ranks={law: zipf, low: 2, high: 4}", "seed=3"])
+    plan = plan_run(config)
+    wanted = [find_rank(RankLaw(law="zipf", low=2, high=4), 3, client) for client in range(plan.clients)]
+    assert list(plan.ranks) == wanted == make_plain(plan)["ranks"]
+    (line,) = [line for line in format_plan(plan) if line.startswith("ranks")]
+    assert f"2 ({wanted.count(2)} client" in line
+    for wrong in ("[1, 5]", "{high: 1000000000}"):
+        with pytest.raises(OptionError, match=r"fedit: algorithm\.ranks are at most agent\.adapter\.rank, 4, got"):
+            plan_run(load_config("tiny-skills:fedit", [f"algorithm.ranks={wrong}"]))
