@@ -10,7 +10,8 @@ A layer computes W + s B A, with A [rank, inputs], B [outputs, rank] and s = alp
     D   = D + s (M - B A)               what the factors leave goes into the base, if the rule `changes_base`
 
 D is a change of the frozen weights, zero at first: every site computes W + D + s B A. It is kept in the server's memory as D / s
-in float64, sent whole in the set `base`, and added to the weights as they were loaded, so that nothing drifts.
+in float64, sent whole in the set `base`, and added to the weights as they were loaded, so that nothing drifts. A method that
+leaves nothing in the factors (`Merging`) sends none: a client makes them itself.
 """
 
 from __future__ import annotations
@@ -20,21 +21,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fedagentgym.agents.model.names import BASE, HIGH, LOW, pair_factors
-from fedagentgym.algorithms.averaging import LocalStepsSettings, Replies
+from fedagentgym.algorithms.averaging import AcceptedReply, LocalStepsSettings, Replies
 from fedagentgym.algorithms.card import Card, Scale
 from fedagentgym.algorithms.fedagent import Averaging
+from fedagentgym.algorithms.ranks import Ranks, check_ranks, find_highest, find_rank
 from fedagentgym.algorithms.runtime import Runtime, Site, copy_arrays
-from fedagentgym.base.errors import OptionError
+from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import generator
 from fedagentgym.federation.aggregation import AggregationRule, RunningMean, WeightedMean
-from fedagentgym.federation.algorithm import Round, ServerState
+from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
 from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import Array, ArrayForm, AtMost, Message, Parameters
 from fedagentgym.learning.state import LocalReport, SiteState
@@ -140,6 +142,8 @@ class AdapterStep:
         return ServerState(parameters, moments, memory)
 
 
+MERGED, DIGEST = "merged", "factors"
+"""In the server's memory and in requests: the last round that was merged into the base; in requests: the factors' digest."""
 S = TypeVar("S", bound=LocalStepsSettings)
 R = TypeVar("R", bound="RankSettings")
 P = TypeVar("P", bound="ProductSettings")
@@ -167,11 +171,10 @@ class AdapterAveraging(Averaging[S]):
 class RankSettings(LocalStepsSettings):
     """The settings of methods whose clients may have adapters of unlike ranks, and first draws of their own."""
 
-    ranks: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(
+    ranks: Ranks = Field(
         default=None,
-        min_length=1,
-        description="ranks of the clients' adapters, client by client and from the first again, at most agent.adapter.rank; "
-        "null: that rank for all",
+        description="ranks of the clients' adapters, at most agent.adapter.rank: a list, client by client and from the first"
+        " again, or a law by which every client draws its own; null: that rank for all",
     )
     init: Literal["shared", "each"] = Field(
         default="shared", description="first A of a client: shared, the server's; each, a draw of its own"
@@ -198,10 +201,8 @@ class RankedAveraging(AdapterAveraging[R]):
 
     def __init__(self, settings: R, runtime: Runtime) -> None:
         super().__init__(settings, runtime)
-        if settings.ranks is not None and max(settings.ranks) > self.rank:
-            raise OptionError(
-                f"{settings.name}: algorithm.ranks are at most agent.adapter.rank, {self.rank}, got {max(settings.ranks)}"
-            )
+        if settings.ranks is not None:
+            check_ranks(settings.name, settings.ranks, self.rank)
 
     @property
     def rank(self) -> int:
@@ -216,7 +217,7 @@ class RankedAveraging(AdapterAveraging[R]):
             client: Number of the client.
         """
         ranks = self.settings.ranks
-        return self.rank if ranks is None else ranks[client % len(ranks)]
+        return self.rank if ranks is None else find_rank(ranks, self.runtime.seed, client)
 
     def draws_own(self, number: int) -> bool:
         """Return whether clients draw A themselves at the start of a round: where B is zero.
@@ -260,13 +261,21 @@ class RankedAveraging(AdapterAveraging[R]):
         cut = replace(after, weights=cut_rank(after.weights, self.find_rank(client.id)))
         return super().make_reply(client, local, cut, report, **given)
 
+    def report(self, after: ServerState, replies: Replies, this_round: Round) -> RoundResult:
+        """Make the record of a round, with the rank of each client if they may differ."""
+        result = super().report(after, replies, this_round)
+        if self.settings.ranks is None:
+            return result
+        ranked = {client: {**numbers, "rank": self.find_rank(client)} for client, numbers in result.clients.items()}
+        return replace(result, clients=ranked)
+
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         operations = dict(super().make_operations())
         if self.settings.ranks is not None:
-            train, most = operations["train"], AtMost(max(self.settings.ranks))
+            train, most = operations["train"], AtMost(find_highest(self.settings.ranks))
             forms = {
                 name: replace(form, shape=(most, form.shape[1]) if LOW in name else (form.shape[0], most))
-                if LOW in name or HIGH in name
+                if is_factor(name)
                 else form
                 for name, form in train.request.weights.items()
             }
@@ -277,7 +286,7 @@ class RankedAveraging(AdapterAveraging[R]):
     @classmethod
     def describe(cls, settings: R, scale: Scale) -> Card:
         """Return the card: clients exchange adapters of their ranks."""
-        return replace(super().describe(settings, scale), ranks=settings.ranks or ())
+        return replace(super().describe(settings, scale), ranks=settings.ranks)
 
 
 def cut_rank(weights: Parameters, rank: int) -> dict[str, Array]:
@@ -300,7 +309,7 @@ def fill_rank(weights: Parameters, like: Parameters) -> dict[str, Array]:
     filled = {}
     for name, array in weights.items():
         missing = [(0, max(0, most - size)) for size, most in zip(array.shape, like[name].shape, strict=True)]
-        filled[name] = np.pad(array, missing) if LOW in name or HIGH in name else array
+        filled[name] = np.pad(array, missing) if is_factor(name) else array
     return filled
 
 
@@ -401,11 +410,85 @@ class BaseChanging(ProductAveraging[P]):
     @classmethod
     def describe(cls, settings: P, scale: Scale) -> Card:
         """Return the card: the change of the base is sent down, too."""
+        card = super().describe(settings, scale)
+        assert card.round is not None
         return replace(
-            super().describe(settings, scale),
-            sends_base=True,
+            card,
+            round=replace(card.round, bases_down=scale.asked),
             held_refusal=f"{settings.name} changes the base, and evaluation where tasks are held loads adapters only",
         )
+
+
+class Merging(BaseChanging[P]):
+    """Base class of those that merge the whole product into the base: B is then zero and A known, so the server sends neither.
+
+    A request names the last round that was merged, from which `make_factors` follows, and the digest of the factors.
+    """
+
+    def make_factors(self, merged: int, seed: int) -> dict[str, Array]:
+        """Make the factors that a round begins with.
+
+        Args:
+            merged: The last round that was merged into the base; 0 before the first.
+            seed: The run's seed.
+
+        Returns:
+            The factors as loaded, after a merge with a B of zero.
+        """
+        return {
+            name: np.zeros_like(array) if merged and HIGH in name else array
+            for name, array in self.runtime.initial_weights.items()
+            if is_factor(name)
+        }
+
+    def choose_sent(self, parameters: Parameters) -> Parameters:
+        return {name: array for name, array in parameters.items() if not is_factor(name)}
+
+    def address(self, message: Message, client: int) -> Message:
+        return message  # without factors it is the same for all ranks
+
+    @contextmanager
+    def train_participants(
+        self, state: ServerState, this_round: Round, *, control: Mapping[str, Any] = MappingProxyType({}), **given: Any
+    ) -> Iterator[Replies]:
+        """Send the number of the last round that was merged, and the digest of the factors that follow from it."""
+        known = Message(weights={name: array for name, array in state.parameters.items() if is_factor(name)}).digest
+        told = {**control, MERGED: state.memory.get(MERGED, 0), DIGEST: known}
+        with super().train_participants(state, this_round, control=told, **given) as replies:
+            yield replies
+
+    def combine(
+        self, state: ServerState, used: Sequence[AcceptedReply], updates: Iterator[Parameters], this_round: Round
+    ) -> ServerState:
+        """Merge the clients' products, and make the factors of the next round."""
+        after = super().combine(state, used, updates, this_round)
+        if not used:
+            return after
+        factors = self.make_factors(this_round.number, this_round.seed)
+        memory = {**after.memory, MERGED: this_round.number}
+        return replace(after, parameters={**after.parameters, **factors}, memory=memory)
+
+    def read_start(self, state: Message, message: Message, client: ClientContext[Site]) -> SiteState:
+        factors = self.make_factors(int(message.control[MERGED]), client.seed)
+        if Message(weights=factors).digest != message.control[DIGEST]:
+            raise DataError(
+                "this client makes another adapter than the server: their agents or their draws differ; install the same versions"
+                " of torch, peft and numpy on both machines"
+            )
+        whole = cut_rank({**message.weights, **factors}, self.find_rank(client.id))
+        return super().read_start(state, replace(message, weights=whole), client)
+
+    def make_operations(self) -> Mapping[str, Operation[Site]]:
+        operations = dict(super().make_operations())
+        train = operations["train"]
+        forms = {name: form for name, form in train.request.weights.items() if not is_factor(name)}
+        operations["train"] = replace(train, request=replace(train.request, weights=forms))
+        return operations
+
+    @classmethod
+    def describe(cls, settings: P, scale: Scale) -> Card:
+        """Return the card: no factors are sent down."""
+        return replace(super().describe(settings, scale), sends_factors=False)
 
 
 def draw_low(low: Matrix, seed: np.random.Generator) -> Matrix:
@@ -417,3 +500,8 @@ def draw_low(low: Matrix, seed: np.random.Generator) -> Matrix:
 def find_low(parameters: Parameters) -> list[str]:
     """The names of all factors A."""
     return [name for name in parameters if LOW in name]
+
+
+def is_factor(name: str) -> bool:
+    """True for the name of an A or a B."""
+    return LOW in name or HIGH in name

@@ -204,12 +204,23 @@ class AveragingSteps(BaseAlgorithm[L]):
             The replies; their arrays can be read until the context is left.
         """
         step = (this_round.number - 1) * self.settings.local_steps
-        message = Message(weights=state.parameters, sets=sets, control={"step": step, **control})
+        message = Message(weights=self.choose_sent(state.parameters), sets=sets, control={"step": step, **control})
         asked = {client: self.address(message, client) for client in this_round.participants}
         answers = this_round.clients.iter_replies("train", asked, start=state.parameters)
         read = ((client, self.read_reply(answer, state)) for client, answer in answers)
         with self.collect(read, state, this_round) as replies:
             yield replies
+
+    def choose_sent(self, parameters: Parameters) -> Parameters:
+        """Return the parameters that the server sends.
+
+        Args:
+            parameters: The global parameters.
+
+        Returns:
+            By default all.
+        """
+        return parameters
 
     def address(self, message: Message, client: int) -> Message:
         """Return what one client is sent.

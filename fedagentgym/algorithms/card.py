@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal
 
 from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.algorithms.ranks import RankLaw
 from fedagentgym.base.errors import OptionError
 from fedagentgym.learning.settings import LearningSettings
 
@@ -35,6 +36,7 @@ class Work:
         optimizer_steps: Steps of an optimizer.
         models_down: Sets of trainable parameters that the server sends.
         models_up: Sets that clients send.
+        bases_down: Changes of every adapted layer's frozen weights that the server sends, in a round after the first.
         answers_down: Episodes within the server's messages.
         answers_up: Episodes within the clients' messages.
         tasks_down: Tasks without answers in the server's messages.
@@ -49,6 +51,7 @@ class Work:
     optimizer_steps: int = 0
     models_down: int = 0
     models_up: int = 0
+    bases_down: int = 0
     answers_down: int = 0
     answers_up: int = 0
     tasks_down: int = 0
@@ -168,9 +171,9 @@ class Card:
         gives_weights: True if clients get weights of the method's own, which a rule without weights would ignore.
         trains_local_models: True if clients end a round with models of their own, which can be evaluated.
         keeps_policies: True if clients play with policies of their own (`client_parameters`), not all with the same.
-        sends_base: True if the server also sends a change of every adapted layer's frozen weights.
         factors: The factors of an adapter that are sent, of those that are trained.
-        ranks: The ranks of the clients' adapters, client by client and from the first again; empty if all have the agent's.
+        sends_factors: False if the server sends none of these, since clients know them.
+        ranks: The ranks of the clients' adapters, as a list or a law; None if all have the agent's.
         assumed: The assumptions under which the method's privacy budget is computed; empty without one.
     """
 
@@ -191,9 +194,9 @@ class Card:
     gives_weights: bool = False
     trains_local_models: bool = False
     keeps_policies: bool = False
-    sends_base: bool = False
     factors: Literal["both", "A", "B"] = "both"
-    ranks: tuple[int, ...] = ()
+    sends_factors: bool = True
+    ranks: tuple[int, ...] | RankLaw | None = None
     assumed: Sequence[str] = ()
 
     def check_values(self, name: str, learning: LearningSettings) -> None:

@@ -22,8 +22,15 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from fedagentgym.agents.model.names import HIGH, LOW, pair_factors
-from fedagentgym.algorithms.adapters import AdapterAveraging, RankedAveraging, RankSettings, keep_low, read_pairs
+from fedagentgym.agents.model.names import LOW, pair_factors
+from fedagentgym.algorithms.adapters import (
+    AdapterAveraging,
+    RankedAveraging,
+    RankSettings,
+    is_factor,
+    keep_low,
+    read_pairs,
+)
 from fedagentgym.algorithms.averaging import AcceptedReply, AveragingSettings
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.algorithm import Round, ServerState
@@ -69,11 +76,11 @@ class FedIT(RankedAveraging[FedITSettings]):
                 parameters[low] = np.asarray(factors.low, dtype=after.parameters[low].dtype)
             return replace(after, parameters=parameters)
         weights = np.array(self.client_weights(used, this_round))
-        held = np.array([[place < self.find_rank(reply.client) for place in range(self.rank)] for reply in used])
+        held = np.arange(self.rank) < np.array([[self.find_rank(reply.client)] for reply in used])
         shares = weights @ held / weights.sum()
         parameters = dict(after.parameters)
         for name, mean in after.parameters.items():
-            if LOW in name or HIGH in name:
+            if is_factor(name):
                 along = (slice(None), None) if LOW in name else (None, slice(None))
                 rescaled = mean.astype(np.float64) / np.where(shares > 0, shares, 1.0)[along]
                 kept = np.where((shares > 0)[along], rescaled, state.parameters[name])  # nobody holds it: as it was

@@ -1,6 +1,6 @@
 """FLoRA: the clients' adapters are merged into the base, and the next round begins with a new one (Wang et al. 2024).
 
-    server   send (A, B) and D to every k in S, where B = 0
+    server   send D to every k in S; A and B are known there, and B = 0
     client   train (A_k, B_k) on W + D + s B_k A_k; return them
     server   D = D + s * sum of p_k B_k A_k    (the product of the stacked factors [B_1 .. B_K] and [p_1 A_1; ..; p_K A_K])
     server   B = 0;  A is drawn anew from the stream of the round, or with `draw: first` stays as it was first drawn
@@ -10,8 +10,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -19,18 +17,16 @@ from pydantic import Field
 
 from fedagentgym.algorithms.adapters import (
     AdapterRule,
-    BaseChanging,
     Matrix,
+    Merging,
     Pair,
     ProductSettings,
     draw_low,
     find_low,
 )
-from fedagentgym.algorithms.averaging import AcceptedReply
 from fedagentgym.base.settings import Settings
-from fedagentgym.base.streams import generator
-from fedagentgym.federation.algorithm import Round, ServerState
-from fedagentgym.federation.message import Parameters
+from fedagentgym.base.streams import derive, generator
+from fedagentgym.federation.message import Array
 
 
 class FLoRARule(AdapterRule):
@@ -56,7 +52,7 @@ class FLoRASettings(ProductSettings):
         return FLoRARule(**self.rule_options)
 
 
-class FLoRA(BaseChanging[FLoRASettings]):
+class FLoRA(Merging[FLoRASettings]):
     """Merging of stacked adapters."""
 
     settings_class: ClassVar[type[Settings]] = FLoRASettings
@@ -64,15 +60,13 @@ class FLoRA(BaseChanging[FLoRASettings]):
     def draws_own(self, number: int) -> bool:
         return self.settings.init == "each" and (number == 1 or self.settings.draw == "anew")
 
-    def combine(
-        self, state: ServerState, used: Sequence[AcceptedReply], updates: Iterator[Parameters], this_round: Round
-    ) -> ServerState:
-        """Merge the clients' products, and draw A for the next round."""
-        after = super().combine(state, used, updates, this_round)
-        if not used or self.settings.draw == "first":
-            return after
-        parameters, seed = dict(after.parameters), this_round.derive("adapter")
-        for name in find_low(parameters):
-            drawn = draw_low(parameters[name].astype(np.float64), generator(seed, name))
-            parameters[name] = np.asarray(drawn, dtype=parameters[name].dtype)
-        return replace(after, parameters=parameters)
+    def make_factors(self, merged: int, seed: int) -> dict[str, Array]:
+        """Make the factors that a round begins with: after a merge A is drawn from the stream of the merged round."""
+        factors = super().make_factors(merged, seed)
+        if merged == 0 or self.settings.draw == "first":
+            return factors
+        stream = derive(seed, "server", merged, "adapter")
+        for name in find_low(factors):
+            drawn = draw_low(factors[name].astype(np.float64), generator(stream, name))
+            factors[name] = np.asarray(drawn, dtype=factors[name].dtype)
+        return factors

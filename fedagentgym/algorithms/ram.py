@@ -21,7 +21,7 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from fedagentgym.algorithms.adapters import BaseChanging, Matrix, ProductSettings
+from fedagentgym.algorithms.adapters import Matrix, Merging, ProductSettings
 from fedagentgym.algorithms.flora import FLoRARule
 from fedagentgym.base.settings import Settings
 
@@ -82,7 +82,7 @@ class RAMSettings(ProductSettings):
         return RAMRule(**own, **self.rule_options)
 
 
-class RAM(BaseChanging[RAMSettings]):
+class RAM(Merging[RAMSettings]):
     """Averaging that keeps what one client changed alone."""
 
     settings_class: ClassVar[type[Settings]] = RAMSettings

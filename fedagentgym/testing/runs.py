@@ -162,12 +162,16 @@ def _check_card(run: RunResult, name: str, plain: Mapping[str, Any], opened: Col
         return
     last = CommitStore(run.folder / "rounds").read(run.record["rounds"])
     size = sum(array.nbytes for array in last.state.parameters.values())
-    base = sum(array.nbytes // 2 for array in last.state.memory.get("base", {}).values()) if card.sends_base else 0
+    base = sum(array.nbytes // 2 for array in last.state.memory["base"].values()) if plan.round.bases_down else 0
     work, spent = plan.count_until(run.record["rounds"]), run.record["spent"]
     for what, done, most in (
         ("episodes", spent["episodes"], work.episodes + work.scored),
         ("optimizer steps", spent["optimizer_steps"], work.optimizer_steps),
-        ("bytes of parameters to the clients", sent["down"]["weights"], work.models_down * (size + base)),
+        (
+            "bytes of parameters to the clients",
+            sent["down"]["weights"],
+            work.models_down * size + work.bases_down * base,
+        ),
         ("bytes of parameters from the clients", sent["up"]["weights"], work.models_up * size),
     ):
         assert done <= most, f"{name}: {done:,} {what} in a run, and its card says {most:,} (round, preparation)"

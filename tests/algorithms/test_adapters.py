@@ -17,17 +17,20 @@ from fedagentgym.algorithms.fedex_lora import FedExRule
 from fedagentgym.algorithms.flexlora import FlexLoRARule
 from fedagentgym.algorithms.flora import FLoRARule
 from fedagentgym.algorithms.ram import RAMRule
+from fedagentgym.algorithms.ranks import RankLaw, find_rank
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.config import load_config
-from fedagentgym.experiment.estimate.plan import plan_run
+from fedagentgym.experiment.estimate.plan import format_plan, make_plain, plan_run
 from fedagentgym.experiment.run import train
 from fedagentgym.federation.aggregation import Mean, aggregate
 from fedagentgym.federation.algorithm import FederationSettings, ServerState
 from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.commits import Commit, CommitStore
+from fedagentgym.federation.exchange import ClientContext
+from fedagentgym.federation.message import Message
 from fedagentgym.federation.round import ServerConfig, run_rounds
 from fedagentgym.learning.state import SiteState
 from fedagentgym.testing.runs import SMALL_CONFIG
@@ -454,7 +457,7 @@ def test_a_plan_counts_what_is_sent() -> None:
     layers = [(i, o) for _, i, o in plans["fedit"].agent.shape.iter_linear()] * plans["fedit"].agent.shape.layers
     clients = plans["fedit"].round.models_down
     assert up["fedit"] == down["fedit"] == up["flora"] == 4 * clients * sum(4 * (i + o) for i, o in layers)
-    assert down["flora"] == down["fedit"] + 4 * clients * sum(i * o for i, o in layers)
+    assert down["flora"] == 4 * clients * sum(i * o for i, o in layers)
     assert up["ffa-lora"] == down["ffa-lora"] == 4 * clients * sum(4 * o for _, o in layers)
     numbers = {
         ("fedsa-lora", "share=A"): sum(4 * i for i, _ in layers),
@@ -467,6 +470,75 @@ def test_a_plan_counts_what_is_sent() -> None:
     for (name, option), wanted in numbers.items():
         plan = plan_run(load_config(f"tiny-skills:{name}", [f"algorithm.{option}"]))
         assert plan.count_bytes_up(plan.round) == 4 * plan.round.models_up * wanted, (name, option)
+
+
+ALL_RANKS = ("algorithm.ranks=[1,4,2]", "federation.clients_per_round=null")
+LAW = ("algorithm.ranks={law: zipf, high: 4}", "federation.clients_per_round=null")
+PLANNED: list[tuple[str, ...]] = [
+    *((name,) for name in ("fedit", "ffa-lora", "fedsa-lora", "flexlora", "fedex-lora", "flora", "ram")),
+    ("flora", "algorithm.draw=first", "algorithm.server_momentum=0.5"),
+    *((name, "learning.advantage=gae") for name in ("fedex-lora", "flora")),
+    *((name, *ALL_RANKS) for name in ("fedit", "fedex-lora", "flora", "ram")),
+    *((name, *LAW) for name in ("flexlora", "flora")),
+]
+SHORT = ("federation.clients_per_round=2", "algorithm.local_steps=1", "learning.tasks_per_step=1",
+         "learning.group_size=2")  # fmt: skip
+
+
+@pytest.mark.by_day(4)
+@pytest.mark.parametrize("chosen", PLANNED, ids="-".join)
+def test_a_run_sends_what_was_planned(chosen: tuple[str, ...], tmp_path: Path) -> None:
+    config = load_config(f"tiny-skills:{chosen[0]}", [*SHORT, *chosen[1:]])
+    spec, plan = config.spec(), plan_run(config)
+    commit = go(tmp_path, make_algorithm(spec, Runtime(spec)), 3, config.federation.clients_per_round)
+    sent, work = commit.record["bytes_total"], plan.count_until(3)
+    assert sent["down"]["weights"] == plan.count_bytes_down(work)
+    assert sent["up"]["weights"] == plan.count_bytes_up(work)
+    assert commit.record["bytes"]["down"]["weights"] == plan.count_bytes_down(plan.round)
+
+
+@pytest.mark.by_day(3)
+@pytest.mark.parametrize("settings", [{"name": "flora"}, {"name": "flora", "draw": "first"}, {"name": "ram"}])
+def test_an_adapter_that_is_not_sent_is_the_server_s(settings: dict[str, Any], tmp_path: Path) -> None:
+    """Also after a round that merged nothing and after a resume; a client that makes another one fails."""
+    begun: dict[tuple[int, int], Any] = {}
+
+    def build(*, skip: int) -> Any:
+        algorithm = make({"ranks": [1, 3], **settings}, FAST)
+        read, combine = algorithm.read_start, algorithm.combine
+
+        def watch(state: Any, message: Any, client: Any) -> Any:
+            assert not any(".lora_" in name for name in message.weights)
+            start = read(state, message, client)
+            begun[client.round, client.id] = start.weights
+            return start
+
+        def merge_or_not(state: Any, used: Any, updates: Any, this_round: Any) -> Any:
+            return combine(state, [] if this_round.number == skip else used, updates, this_round)
+
+        algorithm.read_start, algorithm.combine = watch, merge_or_not
+        return algorithm
+
+    for rounds in (2, 4):
+        go(tmp_path, build(skip=2), rounds, asked=2)
+    store, compared = CommitStore(tmp_path / "rounds"), 0
+    for (number, client), weights in begun.items():
+        if number - 1 in store.list_rounds():
+            parameters = store.read(number - 1).state.parameters
+            for name, whole_factor in parameters.items():
+                filled = np.zeros_like(whole_factor)
+                kept = np.s_[: (1, 3)[client % 2]]
+                kept = kept if ".lora_A." in name else (slice(None), kept)
+                filled[kept] = whole_factor[kept]
+                assert np.array_equal(weights[name], filled), (number, client, name)
+                compared += filled.any()
+    assert len(begun) == 8 and compared
+    other = build(skip=0)
+    others = {name: array + 1 for name, array in other.runtime.initial_weights.items()}
+    message = {"step": 0, "merged": 1, "factors": Message(weights=others).digest}
+    client = ClientContext(1, 5, 1, 1, other.resources(1))
+    with pytest.raises(DataError, match="makes another adapter than the server"):
+        other.read_start(Message(), Message(control=message), client)
 
 
 @pytest.mark.by_day(2)
@@ -523,6 +595,15 @@ def test_settings_of_ranks_that_do_not_fit_are_one_sentence() -> None:
     for wrong, told in (
         ({"ranks": [0]}, r"algorithm\.ranks"),
         ({"ranks": []}, r"algorithm\.ranks"),
+        ({"ranks": "zipf"}, r"algorithm\.ranks: give a list of ranks, or a law such as \{law: uniform"),
+        ({"ranks": {"law": "zipf"}}, r"the key 'algorithm\.ranks\.high' is missing"),
+        ({"ranks": {"law": "normal", "high": 3}}, r"algorithm\.ranks\.law: input should be 'uniform' or 'zipf'"),
+        ({"ranks": {"low": 3, "high": 2}}, r"algorithm\.ranks: low is at most high, got 3 and 2"),
+        ({"ranks": {"low": 0, "high": 2}}, r"algorithm\.ranks\.low"),
+        ({"ranks": {"most": 2}}, r"unknown key 'algorithm\.ranks\.most'|'algorithm\.ranks\.high' is missing"),
+        ({"ranks": {"high": 4}}, r"at most agent\.adapter\.rank, 3, got 4"),
+        ({"ranks": {"high": True}}, r"algorithm\.ranks"),
+        ({"ranks": {"high": 2}, "privacy": PRIVACY}, "leave out ranks and init"),
         ({"pad": "holders"}, "pad: holders needs unlike ranks"),
         ({**uneven, "aggregation": "median"}, "pad: holders needs the aggregation mean"),
         ({**uneven, "server_step": 2.0}, "pad: holders needs the aggregation mean"),
@@ -534,3 +615,54 @@ def test_settings_of_ranks_that_do_not_fit_are_one_sentence() -> None:
     ):
         with pytest.raises(OptionError, match=told):
             make({"name": "fedit", **wrong})
+
+
+@given(st.integers(0, 2**63), st.integers(1, 9), st.integers(0, 12), st.sampled_from(["uniform", "zipf"]))
+def test_a_law_draws_ranks_between_its_bounds(seed: int, low: int, more: int, name: Any) -> None:
+    law = RankLaw(law=name, low=low, high=low + more)
+    drawn = [find_rank(law, seed, client) for client in range(20)]
+    assert drawn == [law.draw(seed, client) for client in range(20)] and low <= min(drawn) <= max(drawn) <= low + more
+    if more == 0:
+        assert set(drawn) == {low}
+
+
+@pytest.mark.parametrize("name", ["uniform", "zipf"])
+def test_a_law_has_its_distribution_over_clients_and_over_seeds(name: Any) -> None:
+    law, chances = RankLaw(law=name, low=2, high=5), np.ones(4) if name == "uniform" else 1 / np.arange(1, 5)
+    expected = 3000 * chances / chances.sum()
+    for drawn in ([law.draw(1, client) for client in range(3000)], [law.draw(seed, 7) for seed in range(3000)]):
+        counts = np.bincount(drawn, minlength=6)[2:]
+        assert ((counts - expected) ** 2 / expected).sum() < 16.3  # chi-squared with 3 degrees of freedom, 0.1 %
+
+
+def test_the_ranks_of_a_law_are_the_same_on_every_machine() -> None:
+    drawn = {name: [RankLaw(law=name, high=8).draw(0, client) for client in range(12)] for name in ("uniform", "zipf")}
+    assert drawn == {"uniform": [3, 6, 7, 4, 1, 3, 2, 8, 1, 4, 8, 4], "zipf": [1, 3, 3, 1, 1, 6, 2, 6, 1, 5, 1, 3]}
+
+
+@pytest.mark.by_day(3)
+@pytest.mark.parametrize("name", ["fedit", "fedex-lora", "flora"])
+def test_a_law_is_the_list_of_the_ranks_that_it_draws(name: str, tmp_path: Path) -> None:
+    """Bit for bit, in a run that is resumed; the record names the ranks."""
+    law = {"law": "uniform", "low": 1, "high": 3}
+    ranks = [find_rank(RankLaw.load(law), 0, client) for client in range(3)]
+    assert len(set(ranks)) > 1
+    listed = go(tmp_path / "list", make({"name": name, "ranks": ranks}, FAST), 3, asked=2)
+    for rounds in (1, 3):
+        found = go(tmp_path / "law", make({"name": name, "ranks": law}, FAST), rounds, asked=2)
+    assert found.state.digest == listed.state.digest
+    for commit in (listed, found):
+        recorded = {int(client): numbers["rank"] for client, numbers in commit.record["clients"].items()}
+        assert len(recorded) == 2 and all(rank == ranks[client] for client, rank in recorded.items())
+
+
+def test_a_plan_names_the_ranks() -> None:
+    config = load_config("tiny-skills:fedit", ["algorithm.ranks={law: zipf, low: 2, high: 4}", "seed=3"])
+    plan = plan_run(config)
+    wanted = [find_rank(RankLaw(law="zipf", low=2, high=4), 3, client) for client in range(plan.clients)]
+    assert list(plan.ranks) == wanted == make_plain(plan)["ranks"]
+    (line,) = [line for line in format_plan(plan) if line.startswith("ranks")]
+    assert f"2 ({wanted.count(2)} client" in line
+    for wrong in ("[1, 5]", "{high: 1000000000}"):
+        with pytest.raises(OptionError, match=r"fedit: algorithm\.ranks are at most agent\.adapter\.rank, 4, got"):
+            plan_run(load_config("tiny-skills:fedit", [f"algorithm.ranks={wrong}"]))

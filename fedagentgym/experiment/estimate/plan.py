@@ -6,7 +6,8 @@ Numbers are upper bounds if the length of an episode matters: every episode take
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from fedagentgym.agents.settings import VllmOptions
 from fedagentgym.algorithms.base import EPISODE_BYTES, TOKEN_BYTES
 from fedagentgym.algorithms.card import Card, Scale, Sent, Work
 from fedagentgym.algorithms.experts import TASK_BYTES
+from fedagentgym.algorithms.ranks import check_ranks, find_rank
 from fedagentgym.algorithms.runtime import Runtime
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.rounding import count_things, format_bytes, format_fixed
@@ -55,8 +57,9 @@ class WorkPlan:
         return (self.preparation + self.round).optimizer_steps > 0
 
     def count_until(self, rounds: int) -> Work:
-        """The work of so many rounds with all preparation before them."""
-        return self.preparation * self.card.count_preparations(rounds) + self.round * rounds
+        """The work of so many rounds with all preparation before them; in round 1 the base is as loaded, and not sent."""
+        work = self.preparation * self.card.count_preparations(rounds) + self.round * rounds
+        return replace(work, bases_down=self.round.bases_down * max(rounds - 1, 0))
 
 
 @dataclass(frozen=True)
@@ -65,8 +68,12 @@ class RunPlan(WorkPlan):
 
     config: RunConfig
     agent: PlannedAgent
-    sent_parameters: int
-    """In a message, in the mean over clients of unlike ranks."""
+    sent_parameters: float
+    """In a client's message, in the mean over clients of unlike ranks."""
+    received_parameters: float
+    """In a message of the server."""
+    ranks: tuple[int, ...]
+    """Of the clients' adapters; empty if all have the agent's."""
     evaluations: int
     """Before the first round, at each interval, and after the last."""
     evaluated: int | None
@@ -108,24 +115,20 @@ class RunPlan(WorkPlan):
         return self.total.episodes * self.agent.episode_tokens * self.config.learning.gradient_epochs
 
     @property
-    def model_bytes(self) -> int:
-        """One set of parameters in a message."""
-        return self.sent_parameters * PARAMETER_BYTES
-
-    @property
     def answer_bytes(self) -> int:
         """Maximum size of an episode in a message."""
         return EPISODE_BYTES + TOKEN_BYTES * self.agent.context_length
 
     def count_bytes_down(self, work: Work) -> int:
         answers = work.answers_down * self.answer_bytes
-        base = self.agent.adapted * PARAMETER_BYTES if self.card.sends_base else 0
+        parameters = round(work.models_down * self.received_parameters) + work.bases_down * self.agent.adapted
         numbers = work.tasks_down * TASK_BYTES + work.scores_down * SCORE_BYTES
-        return work.models_down * (self.model_bytes + base) + answers + numbers
+        return parameters * PARAMETER_BYTES + answers + numbers
 
     def count_bytes_up(self, work: Work) -> int:
         answers = work.answers_up * self.answer_bytes
-        return work.models_up * self.model_bytes + answers + work.scores_up * SCORE_BYTES + -(-work.bits_up // 8)
+        parameters = round(work.models_up * self.sent_parameters)
+        return parameters * PARAMETER_BYTES + answers + work.scores_up * SCORE_BYTES + -(-work.bits_up // 8)
 
     @property
     def peak(self) -> int:
@@ -145,6 +148,10 @@ def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
             "that `describe` returns"
         )
     card, sharding, evaluation = work.card, config.learning.sharding, config.evaluation
+    ranks: tuple[int, ...] = ()
+    if card.ranks is not None and config.agent.adapter is not None:
+        check_ranks(config.algorithm["name"], card.ranks, config.agent.adapter.rank)
+        ranks = tuple(find_rank(card.ranks, config.seed, client) for client in range(work.clients))
     vllm = VllmOptions.load(config.agent.options) if config.agent.rollouts == "vllm" else None
     memory = list(list_memory_parts(agent, config.learning, card.kept_copies, vllm, learns=work.learns))
     for model in card.second_models:
@@ -169,7 +176,9 @@ def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
         **vars(work),
         config=config,
         agent=agent,
-        sent_parameters=count_sent(config, agent, work),
+        sent_parameters=count_sent(config, agent, card, ranks),
+        received_parameters=count_sent(config, agent, card, ranks, factors=card.sends_factors),
+        ranks=ranks,
         evaluations=evaluations,
         evaluated=evaluated,
         ranked=ranked,
@@ -179,17 +188,19 @@ def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
     )
 
 
-def count_sent(config: RunConfig, agent: PlannedAgent, work: WorkPlan) -> int:
-    """The parameters in a message: those that are trained, but for factors that stay and rows that a client does not have."""
-    card, adapter = work.card, config.agent.adapter
-    if adapter is None or (card.factors == "both" and not card.ranks):
+def count_sent(
+    config: RunConfig, agent: PlannedAgent, card: Card, ranks: Sequence[int], *, factors: bool = True
+) -> float:
+    """The parameters in a message: those that are trained, but for factors that stay and rows that a client does not have, or
+    without factors."""
+    adapter = config.agent.adapter
+    if adapter is None:
         return agent.trainable
     whole, part = (
-        agent.shape.count_adapter_parameters(adapter.rank, adapter.targets, adapter.last, factors=factors)
-        for factors in (adapter.train, card.factors)
+        agent.shape.count_adapter_parameters(adapter.rank, adapter.targets, adapter.last, factors=chosen)
+        for chosen in (adapter.train, adapter.train if card.factors == "both" else card.factors)
     )
-    ranks = [card.ranks[client % len(card.ranks)] for client in range(work.clients)] if card.ranks else [adapter.rank]
-    return agent.trainable - whole + round(part * mean(ranks) / adapter.rank)
+    return agent.trainable - whole + (part * mean(ranks or [adapter.rank]) / adapter.rank if factors else 0)
 
 
 def plan_work(config: RunConfig) -> WorkPlan | None:
@@ -327,6 +338,7 @@ def make_plain(plan: RunPlan) -> dict[str, Any]:
         "rounds": plan.config.federation.rounds,
         "clients": plan.clients,
         "clients_per_round": plan.asked,
+        "ranks": list(plan.ranks),
         "evaluations": plan.evaluations,
         "round": {name: getattr(plan.round, name) for _, name in COUNTS},
         "total": {name: getattr(total, name) for _, name in COUNTS},
@@ -356,6 +368,9 @@ def format_plan(plan: RunPlan) -> Iterator[str]:
     clients = f"{plan.asked} of {count_things(plan.clients, 'client')} a round"
     yield f"{plan.config.name}: {plan.config.algorithm['name']}, {count_things(federation.rounds, 'round')}, {clients}"
     yield f"agent {agent.name}: {agent.model}, {agent.parameters:,} parameters{trained}"
+    if plan.ranks:
+        counts = (f"{rank} ({count_things(count, 'client')})" for rank, count in sorted(Counter(plan.ranks).items()))
+        yield f"ranks of the clients' adapters: {', '.join(counts)}"
     yield ""
     yield f"{'at most':28s}{'one round':>20s}{'whole run':>20s}"
     total = plan.total
