@@ -53,11 +53,11 @@ bench: $(VENV)/.dev
 leaderboard: $(VENV)/.dev
 	$(BIN)/fedagentgym bench verify leaderboard/results/*/* --out leaderboard/verified
 	$(BIN)/fedagentgym leaderboard build leaderboard/results --verified leaderboard/verified --out build/leaderboard --link ../../leaderboard/results
-	$(BIN)/python -m benchmarks.excerpts build/leaderboard README.md docs/experiments/suites.md docs/experiments/fedagent.md docs/experiments/heterogeneity.md docs/experiments/worlds.md docs/experiments/records.md docs/experiments/real-model.md
+	$(BIN)/python -m benchmarks.excerpts build/leaderboard README.md docs/experiments/suites.md docs/experiments/fedagent.md docs/experiments/heterogeneity.md docs/experiments/participation.md docs/experiments/worlds.md docs/experiments/records.md docs/experiments/real-model.md
 	$(BIN)/python -m benchmarks report
 
 # Everything that is published, played again; stopped and given again, it goes on, also from the runs that were committed.
-SUITES := skills-fedagent-v1 skills-heterogeneity-v1 methods-tiny-records-v1 methods-tiny-skills-v2 methods-tiny-math-v2 methods-tiny-partial-v1 methods-tiny-shop-v2 methods-tiny-houses-v2 methods-tiny-worlds-v1 methods-tiny-shop-worlds-v1 methods-small-skills-v1
+SUITES := skills-fedagent-v1 skills-heterogeneity-v1 skills-participation-v1 methods-tiny-records-v1 methods-tiny-skills-v2 methods-tiny-math-v2 methods-tiny-partial-v1 methods-tiny-shop-v2 methods-tiny-houses-v2 methods-tiny-worlds-v1 methods-tiny-shop-worlds-v1 methods-small-skills-v1
 TABLES := skills-fedagent skills-pubswap skills-fedgrpo skills-fedmoa skills-methods
 
 results: $(VENV)/.dev
