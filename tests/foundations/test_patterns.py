@@ -10,11 +10,15 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from re import _parser as sre_parse  # type: ignore[attr-defined]
+from typing import Any
 
 import pytest
 
 import fedagentgym
 
+ONE = {"LITERAL", "NOT_LITERAL", "IN", "ANY", "CATEGORY"}
+"""What matches one character."""
 FUNCTIONS = {"compile", "search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer"}
 PIECES = (
     *"aA\u00e97 0\n\t.,-_/:;='\"#@%&!*$^|()[]{}<>`~\\",
@@ -126,3 +130,29 @@ def test_no_pattern_takes_long_over_any_text() -> None:
 @pytest.mark.slow
 def test_no_pattern_takes_long_over_a_hundred_thousand_characters() -> None:
     assert find_slow(100_000, seconds=0.5) == []
+
+
+def list_nodes(node: object) -> Iterator[tuple[object, Any]]:
+    """The nodes of a parsed pattern, at any depth."""
+    if isinstance(node, sre_parse.SubPattern):
+        for name, value in node:
+            yield name, value
+            yield from list_nodes(value)
+    elif isinstance(node, tuple | list):
+        for part in node:
+            yield from list_nodes(part)
+
+
+def find_possessive_groups(pattern: re.Pattern[str]) -> list[object]:
+    """What a pattern repeats possessively, other than one character."""
+    parsed = sre_parse.parse(pattern.pattern, pattern.flags)
+    repeated = [value[2] for name, value in list_nodes(parsed) if str(name) == "POSSESSIVE_REPEAT"]
+    return [one for one in repeated if len(one) > 1 or str(one[0][0]) not in ONE]
+
+
+def test_no_group_is_repeated_possessively() -> None:
+    """Before 3.11.5 Python takes half a group too many there: `(?>(?:..)*)` means the same and is right in all versions."""
+    assert find_possessive_groups(re.compile(r"[0-9]++(?:,[0-9]{3})*+")) and not find_possessive_groups(
+        re.compile(r"a*+.?+")
+    )
+    assert [text for text, pattern in read_patterns().items() if find_possessive_groups(pattern)] == []

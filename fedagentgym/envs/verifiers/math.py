@@ -59,7 +59,7 @@ _POWER = re.compile(r"\^ ?([-+]?[0-9]++)")
 _PERCENT = re.compile(r"(?<!\\)%")
 _POWER_OF_SUM = re.compile(r"[)}\]] ?\^ ?[{(]? ?(?:1[3-9]|[2-9][0-9]|[0-9]{3})")
 _MATHEMATICS = re.compile(
-    r"(?<!\$)\$++([^$]++)\$++|\\\(((?:[^\\]|\\(?![()]))++)\\\)|\\\[((?:[^\\]|\\(?![\[\]]))++)\\\]"
+    r"(?<!\$)\$++([^$]++)\$++|\\\(((?>(?:[^\\]|\\(?![()]))+))\\\)|\\\[((?>(?:[^\\]|\\(?![\[\]]))+))\\\]"
 )
 _NEGATION = re.compile(r"\b(?:not|never|no|nor|isn|except|wrong|incorrect|false)\b|n't\b", re.IGNORECASE)
 
@@ -82,7 +82,7 @@ def find_stated(text: str) -> str:
 
 _GREEK = "pi|infty|alpha|beta|gamma|delta|epsilon|theta|lambda|mu|rho|sigma|tau|phi|varphi|omega"
 _TOKEN = re.compile(
-    r"(?P<number>[0-9]++(?:,[0-9]{3}(?![0-9]))*+(?:\.[0-9]++)?|\.[0-9]++)|(?P<opening>[({\[]|\\l(?:floor|ceil|vert)(?![a-z]))"
+    r"(?P<number>[0-9]++(?>(?:,[0-9]{3}(?![0-9]))*)(?:\.[0-9]++)?|\.[0-9]++)|(?P<opening>[({\[]|\\l(?:floor|ceil|vert)(?![a-z]))"
     r"|(?P<closing>[)}\]]|\\r(?:floor|ceil|vert)(?![a-z]))|(?P<binary>[*/^,]|\\(?:cdot|times|pm|mp|mod|choose)(?![a-z]))"
     rf"|(?P<sign>[-+])|(?P<behind>[!%\u00b0'])|(?P<bar>\|)|(?P<operand>[A-Za-z]|\\(?:{_GREEK})(?![a-zA-Z]))|(?P<function>\\[A-Za-z]++)"
 )

@@ -61,14 +61,14 @@ _SPELLINGS = tuple(
 )
 _PLAIN = re.compile(r"[A-Za-z0-9 .,:;()\[\]/+=_|'-]*+")
 _WRAPPER = re.compile(
-    r"\\(?:text(?:bf|it|rm|up|normal|sf|tt)?|math(?:rm|bf|it|sf|tt)|mbox|rm|bf) *\{((?:[^{}]|\{[^{}]*+\})*+)\}"
+    r"\\(?:text(?:bf|it|rm|up|normal|sf|tt)?|math(?:rm|bf|it|sf|tt)|mbox|rm|bf) *\{((?>(?:[^{}]|\{[^{}]*+\})*))\}"
 )
 _SUPERSCRIPT = re.compile("[\u207a\u207b]?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]++")
 _SUPERSCRIPTS = str.maketrans(
     "\u207a\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079", "+-0123456789"
 )
-_START = re.compile(r"(?:####|[=: ]|\\(?:therefore|implies|Rightarrow|Longrightarrow|to|rightarrow)(?![a-zA-Z]))++")
-_SPACED_THOUSANDS = re.compile(r"(?<![0-9./,])(?<![0-9./,] )[0-9]{1,3}(?: [0-9]{3})++(?![0-9/]| [0-9/])")
+_START = re.compile(r"(?>(?:####|[=: ]|\\(?:therefore|implies|Rightarrow|Longrightarrow|to|rightarrow)(?![a-zA-Z]))+)")
+_SPACED_THOUSANDS = re.compile(r"(?<![0-9./,])(?<![0-9./,] )[0-9]{1,3}(?>(?: [0-9]{3})+)(?![0-9/]| [0-9/])")
 _SINGLE_BRACES = re.compile(r"(?<=[\^_])\{(\w)\}")
 _BLANKS = re.compile(r"(?<![0-9. ]) ++| ++(?![0-9.])")
 _NOT_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]")
@@ -229,7 +229,7 @@ Value = Exact | Mapping[str, Exact]
 """A number, or the items of a tuple by their names or else by their places 0, 1, ..."""
 
 _S = "[ ]?"
-_N = r"(?:(?:[0-9]{1,3}(?:,[0-9]{3})++(?![0-9])|[0-9]++)(?:\.[0-9]*+)?|\.[0-9]++|\.(?=\\overline))(?:\\overline\{[0-9]++\})?"
+_N = r"(?:(?:[0-9]{1,3}(?>(?:,[0-9]{3})+)(?![0-9])|[0-9]++)(?:\.[0-9]*+)?|\.[0-9]++|\.(?=\\overline))(?:\\overline\{[0-9]++\})?"
 _PI = r"\\?pi(?![a-zA-Z])"
 _BY = rf"{_S}(?:\*|\\cdot|\\times)?{_S}"
 _A = rf"(?:{_N}(?:{_BY}{_PI})?|{_PI})"
@@ -385,7 +385,7 @@ _LITERAL = re.compile(r"\A(?:[0-9]+(?: ?: ?[0-9]+)+.*|[0-9A-Za-z]+_\{?[0-9]+\}?|
 _OTHER_KIND = re.compile(r"[:<>?]|\\(?:le|ge|ne|pm|mp|in|pmod|bmod|mid|cup|cap)(?![a-z])|\bor\b|!!")
 _BOUND = re.compile(r"(?:\\(?:sum|prod|lim|int)(?![a-z])[^A-Za-z\\]{0,3}|(?<![A-Za-z\\])d ?)([A-Za-z])")
 _RELATION = re.compile(r"[<>=|]|\\(?:le|ge|ne|in|mid|cup|cap|setminus)(?![a-z])|\bor\b|\band\b")
-_POLYNOMIAL = re.compile(r"(?:[A-Za-z0-9^{}() .*/+-]|\\(?:pi|frac|sqrt|cdot|times)(?![a-z]))++")
+_POLYNOMIAL = re.compile(r"(?>(?:[A-Za-z0-9^{}() .*/+-]|\\(?:pi|frac|sqrt|cdot|times)(?![a-z]))+)")
 _OPEN_END = re.compile(r"\\infty ?\]|\[ ?-\\infty")
 
 
