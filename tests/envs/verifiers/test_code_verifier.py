@@ -27,7 +27,7 @@ from fedagentgym.envs.verifiers.code import (
     remote_names,
     same_output,
 )
-from fedagentgym.envs.verifiers.sandbox import messages, pool, runs
+from fedagentgym.envs.verifiers.sandbox import confine, messages, pool, runs
 from fedagentgym.envs.verifiers.sandbox.confine import Protection
 from fedagentgym.envs.verifiers.sandbox.pool import SandboxError
 from tests.envs.verifiers.code_checks import ANSWER, ANSWER_BY_OUTPUT, ANSWER_BY_TEST, SHORT
@@ -333,6 +333,15 @@ def test_a_graded_step_names_the_protections_in_force() -> None:
     assert info["protections"] == ""
     _, _, _, _, info = env.step("<answer> ```python\npass\n``` </answer>")
     assert "limits" in info["protections"].split(", ")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root may have another user")
+def test_another_user_has_to_reach_the_folders_of_runs(tmp_path: Path) -> None:
+    """It could not write there, and a right program that writes a file would fail."""
+    tmp_path.chmod(0o700)
+    user, found = confine._choose_user([confine.NOBODY], "", (), str(tmp_path))
+    reason = f"another user cannot enter {tmp_path} (Permission denied)"
+    assert user is None and found == Protection("other user", False, reason)
 
 
 @pytest.mark.parametrize("left_out", [(), ("private files", "process namespace", "user namespace")])

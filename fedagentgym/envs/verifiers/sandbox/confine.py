@@ -88,7 +88,7 @@ def prepare(left_out: Collection[str], base: str) -> Prepared:
     users, why_none = _find_users()
     if not kernel.LINUX:
         down = [Protection(name, False, NO_LINUX) for name in (USER_SPACE, PROCESS_SPACE, NETWORK_SPACE, FILES)]
-        user, outcome = _choose_user(users, why_none, left)
+        user, outcome = _choose_user(users, why_none, left, base)
         return Prepared(user, 0, mapped, None, False, left, (*down, outcome))
     _enter_user_namespace()
 
@@ -108,7 +108,7 @@ def prepare(left_out: Collection[str], base: str) -> Prepared:
 
     network = _attempt(NETWORK_SPACE, left, leave_network, "an empty network")
     files = _attempt(FILES, left, leave_files, "a root folder in memory")
-    user, outcome = _choose_user(users, why_none, left)
+    user, outcome = _choose_user(users, why_none, left, None if files.up else base)
     namespaces, spaces = _choose_namespaces(left)
     program = None
     if calls.why_impossible() is None and CALLS not in left:
@@ -202,8 +202,11 @@ def _find_users() -> tuple[list[int], str]:
     return users, why_none
 
 
-def _choose_user(users: list[int], why_none: str, left_out: Collection[str]) -> tuple[int | None, Protection]:
-    """The user that programs run as: the first that can be become and that can read the standard library."""
+def _choose_user(
+    users: list[int], why_none: str, left_out: Collection[str], base: str | None
+) -> tuple[int | None, Protection]:
+    """The user that programs run as: the first that can be become, that can reach the folders of runs in `base`, and that can
+    read the standard library."""
     if USER in left_out:
         return None, Protection(USER, False, REMOVED)
 
@@ -211,6 +214,11 @@ def _choose_user(users: list[int], why_none: str, left_out: Collection[str]) -> 
         os.setgroups([])
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
+        if base is not None:
+            try:
+                os.chdir(base)
+            except OSError as error:
+                raise OSError(0, f"another user cannot enter {base} ({error.strerror})") from None
         for folder in view.READABLE:
             try:
                 os.listdir(folder)
