@@ -239,7 +239,7 @@ class RankedAveraging(AdapterAveraging[R]):
             return answer
         return replace(answer, weights=fill_rank(answer.weights, state.parameters))
 
-    def sent_parameters(self, parameters: Parameters, client: int) -> Parameters:
+    def start_parameters(self, parameters: Parameters, client: int) -> Parameters:
         """Without the rows that the client does not have: leaving these out is no update."""
         if self.settings.ranks is None:
             return parameters

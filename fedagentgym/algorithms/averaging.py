@@ -246,7 +246,7 @@ class AveragingSteps(BaseAlgorithm[L]):
         """
         return answer
 
-    def sent_parameters(self, parameters: Parameters, client: int) -> Parameters:
+    def start_parameters(self, parameters: Parameters, client: int) -> Parameters:
         """Return the parameters that a client begins a round with: its update is measured and shortened from there.
 
         Args:
@@ -325,7 +325,7 @@ class AveragingSteps(BaseAlgorithm[L]):
                 return Failure(
                     client, "refused", f"its {name!r} is {metrics[name]}, and must lie in {low:g} to {high:g}"
                 )
-        distance = message.measure_distance(self.sent_parameters(state.parameters, client))
+        distance = message.measure_distance(self.start_parameters(state.parameters, client))
         return AcceptedReply(client, examples, distance, message.control, metrics, report.episodes)
 
     def client_weights(self, replies: Sequence[AcceptedReply], this_round: Round) -> list[float]:
@@ -380,7 +380,7 @@ class AveragingSteps(BaseAlgorithm[L]):
                 accumulator = settings.rule.begin(begun)
         for reply, weight, update in zip(used, weights, updates, strict=True):
             if settings.privacy is None:
-                update = settings.checks.clip(self.sent_parameters(theta, reply.client), update, reply.update_norm)
+                update = settings.checks.clip(self.start_parameters(theta, reply.client), update, reply.update_norm)
             accumulator.add(update, weight)
         combined = accumulator.finish()
         if not isinstance(combined, ServerState):

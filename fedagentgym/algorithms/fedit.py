@@ -64,7 +64,10 @@ class FedIT(RankedAveraging[FedITSettings]):
     def combine(
         self, state: ServerState, used: Sequence[AcceptedReply], updates: Iterator[Parameters], this_round: Round
     ) -> ServerState:
-        """The means; with `pad: holders` every row of A and column of B over the clients that have it. A stays if nobody has."""
+        """The means; with `pad: holders` every row of A and column of B over the clients that have it.
+
+        A row of A that no client of the round has stays as it was.
+        """
         after = super().combine(state, used, updates, this_round)
         if not used or self.settings.ranks is None:
             return after

@@ -34,10 +34,8 @@ class FlexLoRARule(AdapterRule):
         signs = np.sign(left[np.abs(left).argmax(axis=0), np.arange(rank)])
         left, right = left * signs, right * signs[:, None]
         roots = np.sqrt(sizes) if self.factors == "balanced" else sizes
-        low, high = (
-            before.low.copy(),
-            np.zeros_like(before.high),
-        )  # where B is zero A stays: else nothing could be learned
+        # where B is zero A stays: from two zero factors nothing could be learned
+        low, high = before.low.copy(), np.zeros_like(before.high)
         high[:, :rank] = left * roots
         low[:rank] = (roots if self.factors == "balanced" else np.ones(rank))[:, None] * right
         return Pair(low, high)

@@ -99,7 +99,9 @@ class HACPO(Sharing[HACPOSettings]):
         usual = LearningSettings()
         for name in ("loss", "clip", "dual_clip"):
             if getattr(runtime.learning, name) != getattr(usual, name):
-                raise OptionError(f"hacpo has a policy loss of its own, with algorithm.clip: leave out learning.{name}")
+                raise OptionError(
+                    f"hacpo has its own policy loss, clipped by algorithm.clip: leave out learning.{name}"
+                )
 
     @property
     def learning(self) -> LearningSettings:

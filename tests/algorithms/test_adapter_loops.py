@@ -112,7 +112,7 @@ def plain(
                     high = np.hstack([high[:, :row], column, high[:, row + 1 :]])
             continue
         lower, higher = (np.mean([end[factor] for end in ends], axis=0) for factor in (0, 1))
-        if name in ("fedit", "fedex"):  # what nobody has: A stays
+        if name in ("fedit", "fedex"):  # a row of A that no client has stays
             gone = ~lower.any(axis=1)
             lower[gone] = low[gone]
         if name in ("fedit", "ffa"):

@@ -218,7 +218,7 @@ def test_groups_of_answers_of_another_form_are_one_sentence(groups: Any, method:
 
 def test_what_cannot_work_is_refused() -> None:
     for name, ignored in {"loss": "gspo", "clip": [0.1, 0.3], "dual_clip": 3.0}.items():
-        with pytest.raises(OptionError, match=f"hacpo has a policy loss of its own.* leave out learning.{name}"):
+        with pytest.raises(OptionError, match=f"hacpo has its own policy loss.* leave out learning.{name}"):
             make({"learning": {name: ignored}})
     with pytest.raises(OptionError, match="ratio_bounds lie around 1"):
         make({"algorithm": {"ratio_bounds": [2.0, 4.0]}})

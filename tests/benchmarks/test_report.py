@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import report
+from benchmarks import ROOT, report
 from benchmarks.excerpts import make_marks
 from benchmarks.latex import SPECIAL, escape_latex, write_latex
 from fedagentgym.base.errors import DataError, FedAgentGymError
+from fedagentgym.leaderboard.grid import TUNED
 
 TEXT = report.PAGE.read_text("utf-8")
 
@@ -33,6 +35,16 @@ def test_no_number_of_a_result_is_typed() -> None:
     assert not re.search(r"\d %(?! intervals)|[-+]\d+\.\d|\d\.\d+ points", results.partition("## 7.")[0])
     assert not [line for line in text.splitlines() if line.startswith("<!--")]
     assert not re.search(r"^<!-- [^>]* / ", TEXT, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", [report.PAGE, ROOT / "docs" / "explanation" / "limits.md"])
+def test_pages_name_every_suite_that_was_searched_alike(page: Path) -> None:
+    chosen = (ROOT / "fedagentgym" / "leaderboard" / "suites").glob(f"*{TUNED}")
+    searched = {path.name.removesuffix(TUNED) for path in chosen}
+    played = {folder.name for folder in (ROOT / "leaderboard" / "results").iterdir()}
+    text = page.read_text("utf-8")
+    assert len(searched & played) > 3
+    assert [name for name in sorted(searched & played) if f"`{name}`" not in text] == []
 
 
 def test_the_report_has_some_eight_pages() -> None:

@@ -179,7 +179,10 @@ def _reason_of(error: Exception) -> str:
 
 
 def _find_users() -> tuple[list[int], str]:
-    """Users that own no files, the best first: one of this process alone, then `nobody`; and the reason if there are none."""
+    """Return the users that programs may run as, and the reason if there are none.
+
+    They own no files. A user of this process alone comes first, since `nobody` may have other processes.
+    """
     if os.geteuid() != 0:
         return [], f"only root can change the user; programs run as user {os.geteuid()}"
     why_none = "this system cannot change the user"
