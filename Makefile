@@ -53,7 +53,7 @@ bench: $(VENV)/.dev
 leaderboard: $(VENV)/.dev
 	$(BIN)/fedagentgym bench verify leaderboard/results/*/* --out leaderboard/verified
 	$(BIN)/fedagentgym leaderboard build leaderboard/results --verified leaderboard/verified --out build/leaderboard --link ../../leaderboard/results
-	$(BIN)/python -m benchmarks.excerpts build/leaderboard README.md docs/experiments/suites.md docs/experiments/fedagent.md docs/experiments/heterogeneity.md docs/experiments/participation.md docs/experiments/worlds.md docs/experiments/records.md docs/experiments/real-model.md
+	$(BIN)/python -m benchmarks.excerpts build/leaderboard README.md docs/experiments/*.md
 	$(BIN)/python -m benchmarks report
 
 # Everything that is published, played again; stopped and given again, it goes on, also from the runs that were committed.

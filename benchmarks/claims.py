@@ -16,7 +16,7 @@ from typing import Literal
 from pydantic import Field
 
 from benchmarks import ROOT
-from benchmarks.excerpts import fill_place
+from benchmarks.excerpts import fill_place, make_marks
 from benchmarks.measurement import Measurement
 from benchmarks.skills_results import compare_pairs
 from benchmarks.skills_tables import EXPERIMENTS, Experiment, load_kept_results
@@ -195,15 +195,12 @@ def format_difference(found: Difference) -> str:
 
 
 def find_page(evidence: Evidence) -> str:
-    """The page of a suite or a table."""
-    name = evidence.table or str(evidence.suite)
-    known = {"methods-tiny-worlds-v1": "worlds.md", "methods-tiny-shop-worlds-v1": "worlds.md"}
-    known |= {"methods-tiny-records-v1": "records.md", "methods-small-skills-v1": "real-model.md"}
-    known |= dict.fromkeys(("houses-heterogeneity-v1", "shop-heterogeneity-v1"), "heterogeneity.md")
-    known |= {"skills-more-v1": "more-than-a-bit.md"}
-    if name in known or name.startswith("methods-"):
-        return known.get(name, "suites.md")
-    return f"{name.removeprefix('skills-').partition('-v')[0]}.md"
+    """The page of a suite has a place for its results; the page of a table has the table's name."""
+    if evidence.suite is None:
+        return f"{str(evidence.table).removeprefix('skills-')}.md"
+    begin, _ = make_marks(evidence.suite)
+    (page,) = (page for page in sorted(PAGE.parent.glob("*.md")) if begin in page.read_text("utf-8"))
+    return page.name
 
 
 def write_claims(quick: bool = False) -> list[Measurement]:
