@@ -37,10 +37,10 @@ from fedagentgym.runs.claims import (
 )
 from fedagentgym.runs.folder import CONFIG, METRICS, RANKED, RECORD, WORLDS, RunFolder
 from fedagentgym.runs.record import (
+    ClientSplitRecord,
     Evaluated,
     Evidence,
     RunRecord,
-    SplitRecord,
     TasksRecord,
     describe_agent,
     describe_made,
@@ -149,7 +149,7 @@ def build_record(run: Run, commit: Commit, records: Sequence[Record]) -> RunReco
         config_digest=run.config.digest,
         env=describe_env(env, client_split.options, client_split, protections),
         evaluation_sets=run.describe_sets(),
-        client_split=SplitRecord(digest=client_split.digest, clients=len(client_split)),
+        client_split=ClientSplitRecord(digest=client_split.digest, clients=len(client_split)),
         agent=describe_agent(run.config.agent, run.agent_note).model_copy(update={"kind": "model"}),
         rounds=commit.round,
         state=commit.state.digest,

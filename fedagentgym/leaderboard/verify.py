@@ -68,7 +68,7 @@ from fedagentgym.runs.claims import (
     refute,
 )
 from fedagentgym.runs.folder import RunFolder, format_document, publish_config
-from fedagentgym.runs.record import ENDPOINT, AgentRecord, RunRecord, Spent, SplitRecord, is_learner
+from fedagentgym.runs.record import ENDPOINT, AgentRecord, ClientSplitRecord, RunRecord, Spent, is_learner
 from fedagentgym.runs.replay import find_reply_reader
 from fedagentgym.version import __version__
 
@@ -312,7 +312,7 @@ def _check_method(held: Held, key: RunKey, run: RunFolder, record: RunRecord) ->
     client_split = opened.client_split
     assert client_split is not None
     about = describe_env(opened.env, client_split.options, client_split, record.env.protections)
-    split = SplitRecord(digest=client_split.digest, clients=len(client_split))
+    split = ClientSplitRecord(digest=client_split.digest, clients=len(client_split))
     compare_record(where, record, seed=config.seed, env=about, client_split=split, evaluation_sets={}, usage=None)
     found = check_run(run, make_due(held, key, config), where)
     plan = plan_work(config) if held.is_known else None

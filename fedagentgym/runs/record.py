@@ -96,7 +96,7 @@ class EnvRecord(Settings):
     protections: Text | None = Field(default=None, description="what keeps programs of agents apart from this machine")
 
 
-class SplitRecord(Settings):
+class ClientSplitRecord(Settings):
     """The division of tasks among clients."""
 
     digest: Digest
@@ -228,7 +228,7 @@ class RunRecord(Settings):
     config_digest: Digest = Field(description="of the configuration, `config.yaml`")
     env: EnvRecord
     evaluation_sets: dict[str, Any] = Field(default_factory=dict)
-    client_split: SplitRecord | None = None
+    client_split: ClientSplitRecord | None = None
     agent: AgentRecord
     rounds: Count = 0
     state: Digest | None = Field(default=None, description="digest of the final global state")

@@ -21,12 +21,12 @@ from fedagentgym.runs.folder import CONFIG, RANKED, RECORD, format_document
 from fedagentgym.runs.record import (
     AgentRecord,
     ClientRecord,
+    ClientSplitRecord,
     CurvePoint,
     EnvRecord,
     Made,
     RunRecord,
     Spent,
-    SplitRecord,
 )
 
 GUESS = "fedagentgym/Guess-v0"
@@ -125,7 +125,7 @@ def write_methods_sample(folder: Path, method: str, players: Sequence[str] = ("r
                 agent=describe_player("model", "tiny"),
                 curve=tuple(points),
                 clients=make_clients(place),
-                client_split=SplitRecord(digest=digest(name), clients=3),
+                client_split=ClientSplitRecord(digest=digest(name), clients=3),
             )
             write_run(folder / name_run((name, seed)), record, files)
     return Result(folder)
