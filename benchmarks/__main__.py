@@ -83,6 +83,7 @@ BENCHMARKS = Registry(
         "skills-methods": "benchmarks.skills_tables:run_methods",
         "skills-designs": "benchmarks.skills_designs:run",
         "skills-pages": "benchmarks.skills_tables:write_pages",
+        "smaller-grids": "benchmarks.smaller_grids:run",
         "webshop": "benchmarks.webshop:run",
         "webshop-figures": "benchmarks.webshop:run_figures",
     },

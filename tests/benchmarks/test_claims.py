@@ -6,7 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.claims import CONTRADICTED, MEAN, OPEN, SUPPORTED, Evidence, judge, read_claims, turn, write_table
+from benchmarks.claims import (
+    CONTRADICTED,
+    MEAN,
+    OPEN,
+    PAGE,
+    SUPPORTED,
+    Evidence,
+    find_page,
+    judge,
+    read_claims,
+    turn,
+    write_table,
+)
 from benchmarks.excerpts import fill_place
 from benchmarks.skills_tables import EXPERIMENTS
 from fedagentgym.base.statistics import Difference, compare_replicates, correct
@@ -36,6 +48,12 @@ def test_what_bears_on_a_claim_is_compared(one: Evidence) -> None:
         assert len(suite.scenarios) > 1
         return
     assert {(one.first, one.second, one.scenario), (one.second, one.first, one.scenario)} & set(suite.comparisons)
+
+
+@pytest.mark.parametrize("name", sorted({str(one.suite) for one in EVIDENCE if one.suite is not None}))
+def test_every_suite_that_bears_on_a_claim_has_one_page(name: str) -> None:
+    (one, *_) = (one for one in EVIDENCE if one.suite == name)
+    assert (PAGE.parent / find_page(one)).is_file()
 
 
 def test_a_verdict_needs_a_decision() -> None:

@@ -86,6 +86,7 @@ OTHERS = {
     "skills-fedmoa": "trains",
     "skills-methods": "trains",
     "skills-pages": "draws every figure",
+    "smaller-grids": "",
     "skills-pubswap": "trains",
     "small-math": "trains a model of 135 million parameters",
     "small-skills": "trains a model of 135 million parameters",

@@ -181,7 +181,7 @@ def _reason_of(error: Exception) -> str:
 def _find_users() -> tuple[list[int], str]:
     """Return the users that programs may run as, and the reason if there are none.
 
-    They own no files. A user of this process alone comes first, since `nobody` may have other processes.
+    These users own no files. The first has no other processes; `nobody`, which may have some, comes last.
     """
     if os.geteuid() != 0:
         return [], f"only root can change the user; programs run as user {os.geteuid()}"
