@@ -9,16 +9,17 @@ of the page is typed: a new result changes its verdicts, and a claim without one
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
 from benchmarks import ROOT
+from benchmarks.curves import compute_area
 from benchmarks.excerpts import fill_place, make_marks
 from benchmarks.measurement import Measurement
-from benchmarks.skills_results import compare_pairs
+from benchmarks.skills_results import AREA, compare_pairs, name_row, read_suite
 from benchmarks.skills_tables import EXPERIMENTS, Experiment, load_kept_results
 from fedagentgym.base.escape import escape_markdown
 from fedagentgym.base.files import parse_yaml, write_atomic
@@ -27,6 +28,7 @@ from fedagentgym.base.settings import Settings
 from fedagentgym.base.statistics import Difference, correct
 from fedagentgym.leaderboard.rank import Compared, compare_suite
 from fedagentgym.leaderboard.results import read_suites
+from fedagentgym.leaderboard.suite import load_suite
 
 CLAIMS = Path(__file__).with_name("claims.yaml")
 RESULTS = ROOT / "leaderboard" / "results"
@@ -44,9 +46,7 @@ class Evidence(Settings):
     first: str | None = None
     second: str | None = None
     scenario: str | None = None
-    measure: str | None = Field(
-        default=None, description="of a table: a number of its runs that its page does not compare"
-    )
+    measure: str | None = Field(default=None, description="a number of a suite's runs that its page does not compare")
     gain: tuple[str, str] | None = Field(
         default=None, description="scenarios of a gain that the suite plans, between these rows if any are named"
     )
@@ -83,52 +83,71 @@ def judge(found: Difference, expects: str) -> str:
     return SUPPORTED if below or found.is_equal else CONTRADICTED if above else OPEN
 
 
-Compare = tuple[str | None, str | None, str | None]
-"""Two rows of a table, and a measure; None: the one that the table ranks by."""
+Pair = tuple[str | None, str | None]
+"""Two rows of a suite or of a table."""
 
 
-def find_differences(
-    asked: Iterable[Evidence], results: Path = RESULTS
-) -> tuple[dict[str, list[Compared]], dict[str, dict[Compare, Difference]]]:
-    """All comparisons of the suites that have results, and of the tables; of these also those that the evidence asks for."""
+@dataclass(frozen=True)
+class Found:
+    """The differences of committed results: of suites as on their pages, of tables, and in measures that evidence asks for."""
+
+    suites: Mapping[str, list[Compared]]
+    tables: Mapping[str, Mapping[Pair, Difference]]
+    measured: Mapping[Evidence, Difference]
+
+
+def find_differences(asked: Iterable[Evidence], results: Path = RESULTS) -> Found:
+    """All comparisons of the suites that have results, and of the tables, and those that the evidence asks for."""
     suites = {one.suite.name: compare_suite(one.suite, one.tabulate()) for one in read_suites([results])}
     more = [one for one in asked if one.measure is not None]
-    return suites, {
-        each.table.name: _compare_table(each, [one for one in more if one.table == each.table.name])
-        for each in EXPERIMENTS
-    }
+    measured = [
+        _compare_measures(each, [one for one in more if one.suite == each.suite], results) for each in EXPERIMENTS
+    ]
+    return Found(
+        suites,
+        {each.table.name: _compare_table(each) for each in EXPERIMENTS},
+        {one: difference for each in measured for one, difference in each.items()},
+    )
 
 
-def _compare_table(experiment: Experiment, asked: Sequence[Evidence]) -> dict[Compare, Difference]:
-    """The differences of a table in its first column, corrected with those in its others as on its page; and those in the
-    measures that are asked for, in a correction of their own."""
+def _compare_table(experiment: Experiment) -> dict[Pair, Difference]:
+    """The differences of a table in its first column, corrected with those in its others as on its page."""
     results = load_kept_results(experiment)
     if results is None:
         return {}
     pairs, columns = experiment.table.pairs, list(experiment.table.columns)
     found = [compare_pairs(results, pairs, column, experiment.smallest) for column in columns]
     corrected = correct([one for each in found for one in each])
-    compared: dict[Compare, Difference] = dict(
-        zip([(*pair, None) for pair in pairs], corrected[: len(pairs)], strict=True)
-    )
-    rows = [replace(one, row=replace(one.row, values={**one.row.values, **one.diagnostics})) for one in results.rows]
-    results = replace(results, rows=tuple(rows))
-    more = [
-        compare_pairs(results, [(str(one.first), str(one.second))], str(one.measure), experiment.smallest)[0]
-        for one in asked
+    return dict(zip(pairs, corrected[: len(pairs)], strict=True))
+
+
+def _compare_measures(experiment: Experiment, asked: Sequence[Evidence], results: Path) -> dict[Evidence, Difference]:
+    """The differences in the measures that are asked for of a suite, in a correction of their own; none if it was not played."""
+    played = read_suite(str(experiment.suite), results, experiment.diagnostics) if asked else None
+    if played is None:
+        return {}
+    suite = load_suite(played.table)
+    rows = [
+        replace(one, row=replace(one.row, values={AREA: tuple(map(compute_area, one.curves)), **one.diagnostics}))
+        for one in played.rows
     ]
-    named = [(one.first, one.second, one.measure) for one in asked]
-    return compared | dict(zip(named, correct(more), strict=True))
+    played = replace(played, rows=tuple(rows))
+    found = []
+    for one in asked:
+        first, second = (name_row(suite, str(one.scenario), str(entry)) for entry in (one.first, one.second))
+        found += compare_pairs(played, [(first, second)], str(one.measure), experiment.smallest)
+    return dict(zip(asked, correct(found), strict=True))
 
 
-def find_difference(
-    one: Evidence, suites: Mapping[str, list[Compared]], tables: Mapping[str, Mapping[Compare, Difference]]
-) -> Difference | None:
+def find_difference(one: Evidence, differences: Found) -> Difference | None:
     """The difference that a piece of evidence names; None if it was not played."""
+    if one.measure is not None:
+        return differences.measured.get(one)
+    found: Mapping[Pair, Difference]
     if one.table is not None:
-        found = {each[:2]: found for each, found in tables[one.table].items() if each[2] == one.measure}
+        found = differences.tables[one.table]
     elif one.gain is not None:
-        compared = suites.get(str(one.suite), ())
+        compared = differences.suites.get(str(one.suite), ())
         gains = [(each.gain, each.difference) for each in compared if each.gain is not None]
         named = None if one.first is None else (one.first, one.second)
         return next(
@@ -140,7 +159,7 @@ def find_difference(
             None,
         )
     else:
-        compared = [each for each in suites.get(str(one.suite), ()) if each.gain is None]
+        compared = [each for each in differences.suites.get(str(one.suite), ()) if each.gain is None]
         chosen = [each for each in compared if one.scenario == (each.scenario or MEAN)]
         found = {(each.first, each.second): each.difference for each in chosen}
     if (pair := (one.first, one.second)) in found:
@@ -156,7 +175,7 @@ def turn(found: Difference) -> Difference:
 
 def write_table(claims: Mapping[str, list[Claim]]) -> tuple[str, dict[str, int]]:
     """The tables of the page, one a paper, and how often each verdict was given."""
-    suites, tables = find_differences(evidence for own in claims.values() for one in own for evidence in one.evidence)
+    differences = find_differences(evidence for own in claims.values() for one in own for evidence in one.evidence)
     lines, counts = [], dict.fromkeys((SUPPORTED, CONTRADICTED, OPEN, UNTRIED), 0)
     for paper, own in claims.items():
         lines += [
@@ -172,7 +191,7 @@ def write_table(claims: Mapping[str, list[Claim]]) -> tuple[str, dict[str, int]]
                 counts[UNTRIED] += 1
                 lines.append(f"| {' | '.join(map(escape_markdown, named))} | | | {UNTRIED} |")
             for evidence in claim.evidence:
-                found = find_difference(evidence, suites, tables)
+                found = find_difference(evidence, differences)
                 verdict = UNTRIED if found is None else judge(found, evidence.expects)
                 counts[verdict] += 1
                 shown = "" if found is None else format_difference(found)

@@ -39,7 +39,7 @@ from fedagentgym.federation.records import read_metrics_log
 from fedagentgym.leaderboard.compare import RUN_HEADS, RunSpread
 from fedagentgym.leaderboard.rank import find_decided, read_planned
 from fedagentgym.leaderboard.results import Result, RunKey
-from fedagentgym.leaderboard.suite import load_suite
+from fedagentgym.leaderboard.suite import Suite, load_suite
 from fedagentgym.runs.folder import METRICS, RunFolder
 from fedagentgym.runs.record import RunRecord
 
@@ -129,12 +129,18 @@ def read_suite(name: str, results: Path, diagnostics: Mapping[str, Column] | Non
     if not all(archive.is_file() for archive in archives.values()):
         return None
     rows, found = [], [Result(archive) for archive in archives.values()]
-    for number, scenario in enumerate(suite.scenarios):
+    for scenario in suite.scenarios:
         for result in found:
-            title = f"{scenario}: {result.entry.title}" if number else result.entry.title
+            title = name_row(suite, scenario, result.entry.name)
             runs = [(key, record) for key, record in result.records.items() if key[0] == scenario]
             rows.append(_read_suite_row(title, result, runs, diagnostics or {}))
     return TableResults(name, suite.target or 1.0, tuple(rows))
+
+
+def name_row(suite: Suite, scenario: str, entry: str) -> str:
+    """The name of an entry's row on a suite's page: its title, and before it the scenario, unless that is the first."""
+    title = suite.baselines[entry].title
+    return title if scenario == next(iter(suite.scenarios)) else f"{scenario}: {title}"
 
 
 def _read_suite_row(

@@ -274,6 +274,7 @@ FEDMOA = Experiment(
             f"agreement of {name}": make_metric_column(f"delta/{name}")
             for name in (*SHARED, "style/bare", "style/unit")
         },
+        "success of clients on their own tasks while they learn, last round": make_metric_column("success", at=16),
         "length of an update": make_metric_column("update_norm"),
     },
 )
