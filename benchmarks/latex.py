@@ -1,12 +1,12 @@
-"""A page of the documentation as a LaTeX article: headings, paragraphs, lists, tables, code and links, and nothing else.
+"""A page of the documentation as a LaTeX article: headings, paragraphs, lists, tables, pictures, code, links, and nothing else.
 
-The packages that it asks for come with every LaTeX. It was never typeset: tests check that groups and environments close.
+The packages that it asks for come with every LaTeX.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -16,10 +16,11 @@ SITE = "https://fedagentgym.github.io/fedagentgym/"
 HEAD = r"""\documentclass[10pt]{article}
 \usepackage[T1]{fontenc}
 \usepackage[utf8]{inputenc}
+\IfFileExists{lmodern.sty}{\usepackage{lmodern}}{}
 \usepackage[margin=1in]{geometry}
-\usepackage{tabularx,booktabs,array}
+\usepackage{longtable,booktabs,array,graphicx}
 \usepackage[hidelinks]{hyperref}
-\newcolumntype{Y}{>{\raggedright\arraybackslash}X}
+\newcolumntype{Y}[1]{>{\raggedright\arraybackslash}p{\dimexpr#1\linewidth-2\tabcolsep}}
 \setlength{\parindent}{0pt}\setlength{\parskip}{5pt}
 \title{TITLE}
 \author{The fedagentgym developers}
@@ -53,24 +54,26 @@ AROUND = {
     "ordered_list_close": "\\end{enumerate}\n\n",
     "list_item_open": r"\item ",
     "list_item_close": "",
-    "thead_close": "\\midrule\n",
-    "tr_close": " \\\\\n",
-    "table_close": "\\bottomrule\n\\end{tabularx}}\n\n",
     "html_inline": "",
     "html_block": "",
 }
 """The text for a token of Markdown; those that are missing here have none."""
 
 
+LINE, GAP, MAX_SIGNS = 110, 4, 60
+"""Of a table, in signs: the width of a line, the gap between two columns, and the most that a cell asks for."""
+
+
 def write_latex(text: str) -> str:
     """The article of a page; its first heading is the title."""
     tokens = MarkdownIt("commonmark").enable("table").parse(text)
-    title, rest = _write_inline(tokens[1].children or []), tokens[3:]
-    body = "".join(_write_token(token, rest[place:]) for place, token in enumerate(rest))
+    title, rest = _write_inline(tokens[1].children or []), iter(tokens[3:])
+    body = "".join(_write_block(token, rest) for token in rest)
     return HEAD.replace("TITLE", title) + re.sub(r"\n{3,}", "\n\n", body) + "\\end{document}\n"
 
 
-def _write_token(token: Token, rest: Sequence[Token]) -> str:
+def _write_block(token: Token, rest: Iterator[Token]) -> str:
+    """The text for a token; that of a table takes the tokens up to its end."""
     if token.type == "inline":
         return _write_inline(token.children or [])
     if token.type == "heading_open":
@@ -78,17 +81,46 @@ def _write_token(token: Token, rest: Sequence[Token]) -> str:
     if token.type == "heading_close":
         return "}\n\n"
     if token.type == "fence":
-        return f"\\begin{{verbatim}}\n{token.content}\\end{{verbatim}}\n\n"
+        return f"{{\\footnotesize\n\\begin{{verbatim}}\n{token.content}\\end{{verbatim}}}}\n\n"
     if token.type == "table_open":
-        columns = next(number for number, one in enumerate(rest) if one.type == "thead_close")
-        count = sum(one.type == "th_open" for one in rest[:columns])
-        return f"{{\\footnotesize\n\\begin{{tabularx}}{{\\textwidth}}{{{'Y' * count}}}\n\\toprule\n"
-    if token.type in ("th_open", "td_open"):  # behind the first cell of a row
-        return "" if token.meta.get("first") else " & "
-    if token.type == "tr_open":
-        rest[1].meta["first"] = True
-        return ""
+        return _write_table(rest)
     return AROUND.get(token.type, "")
+
+
+def _write_table(rest: Iterator[Token]) -> str:
+    """A table whose head is repeated where a page breaks it."""
+    rows: list[list[Token]] = []
+    for token in rest:
+        if token.type == "table_close":
+            break
+        if token.type == "tr_open":
+            rows.append([])
+        elif token.type == "inline":
+            rows[-1].append(token)
+    head, *lines = (" & ".join(_write_inline(cell.children or []) for cell in row) + " \\\\\n" for row in rows)
+    columns = "".join(f"Y{{{share:.3f}}}" for share in _share_width(rows))
+    return (
+        f"{{\\footnotesize\n\\begin{{longtable}}{{{columns}}}\n\\toprule\n{head}\\midrule\n\\endhead\n\\bottomrule\n\\endlastfoot\n"
+        f"{''.join(lines)}\\end{{longtable}}}}\n\n"
+    )
+
+
+def _share_width(rows: Sequence[Sequence[Token]]) -> list[float]:
+    """The columns' shares of the width of a line, which add up to one. No word is broken; what is left goes to the columns whose
+    cells are longer."""
+    columns = [[_read_text(cell) for cell in column] for column in zip(*rows, strict=True)]
+    words = [max(len(word) for text in texts for word in text.split()) + GAP for texts in columns]
+    longer = [
+        max(min(max(map(len, texts)), MAX_SIGNS) + GAP - word, 0) for texts, word in zip(columns, words, strict=True)
+    ]
+    spread = min((LINE - sum(words)) / max(sum(longer), 1), 1)
+    signs = [word + spread * more for word, more in zip(words, longer, strict=True)]
+    return [count / sum(signs) for count in signs]
+
+
+def _read_text(cell: Token) -> str:
+    """What a reader sees of a cell."""
+    return "".join(one.content for one in cell.children or [] if one.type in ("text", "code_inline"))
 
 
 def _write_inline(tokens: Sequence[Token]) -> str:
@@ -100,6 +132,8 @@ def _write_inline(tokens: Sequence[Token]) -> str:
             parts.append(f"\\texttt{{{escape_latex(token.content)}}}")
         elif token.type == "link_open":
             parts.append(f"\\href{{{_escape_link(str(token.attrs['href']))}}}{{")
+        elif token.type == "image":
+            parts.append(f"\\includegraphics[width=0.7\\linewidth]{{{token.attrs['src']}}}")
         else:
             parts.append(AROUND[token.type])
     return "".join(parts).strip(" ")

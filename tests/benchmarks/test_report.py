@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -81,19 +83,41 @@ def test_a_missing_place_of_the_page_is_refused() -> None:
 def test_the_latex_closes_what_it_opens_and_has_every_number() -> None:
     text = write_latex(TEXT)
     opened, closed = (re.findall(rf"\\{word}{{(\w+)}}", text) for word in ("begin", "end"))
-    assert sorted(opened) == sorted(closed) and {"document", "tabularx", "itemize", "enumerate", "verbatim"} <= set(
+    assert sorted(opened) == sorted(closed) and {"document", "longtable", "itemize", "enumerate", "verbatim"} <= set(
         opened
     )
     plain = re.sub(r"\\begin{verbatim}.*?\\end{verbatim}", "", text, flags=re.DOTALL)
     groups = re.sub(r"\\[{}]", "", plain)
     assert groups.count("{") == groups.count("}")
-    for rows in re.findall(r"\\begin{tabularx}.*?\\end{tabularx}", plain, re.DOTALL):
-        columns = rows.count("Y")
+    for rows in re.findall(r"\\begin{longtable}.*?\\end{longtable}", plain, re.DOTALL):
+        shares = [float(share) for share in re.findall(r"Y{([\d.]+)}", rows)]
+        columns = len(shares)
+        assert sum(shares) == pytest.approx(1, abs=0.01)
         lines = [row for row in rows.split("\\toprule")[1].split("\\\\") if "&" in row]
         assert lines and all(len(re.findall(r"(?<!\\)&", row)) == columns - 1 for row in lines)
     shown = re.findall(r"-->\[([^\]]+)\]", TEXT)
     assert len(shown) > 40 and all(f"{{{escape_latex(number)}}}" in text for number in shown)
-    assert "../" not in text and "<!--" not in text
+    pictures = re.findall(r"\\includegraphics\[[^]]*\]{([^}]*)}", text)
+    assert pictures and all((report.LATEX.parent / picture).is_file() for picture in pictures)
+    assert text.count("../") == len(pictures) and "<!--" not in text
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_the_report_is_typeset_on_some_eight_pages_and_no_line_leaves_them(tmp_path: Path) -> None:
+    command = [
+        "pdflatex",
+        "-interaction=nonstopmode",
+        "-halt-on-error",
+        f"-output-directory={tmp_path}",
+        report.LATEX.name,
+    ]
+    done = subprocess.run(
+        command, cwd=report.LATEX.parent, capture_output=True, text=True, errors="replace", check=False
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout
+    (pages,) = re.findall(r"Output written on .*? \((\d+) pages", done.stdout.replace("\n", ""))
+    assert 6 <= int(pages) <= 9
 
 
 @given(st.text(st.sampled_from([*SPECIAL, "a", " ", "-"])))
