@@ -28,9 +28,9 @@ from benchmarks.findings import Findings, write_place
 from benchmarks.measurement import Measurement
 from benchmarks.skills_worlds import make_world
 from fedagentgym.agents.model.names import BASE
-from fedagentgym.algorithms.adapters import read_pairs
 from fedagentgym.algorithms.averaging import AcceptedReply
 from fedagentgym.algorithms.base import get_algorithm_class
+from fedagentgym.algorithms.factors import read_changes, read_pairs
 from fedagentgym.algorithms.fedit import FedIT, FedITSettings
 from fedagentgym.base.progress import show_progress
 from fedagentgym.base.streams import derive
@@ -201,7 +201,7 @@ def merge(
 
 def read_products(state: ServerState) -> NDArray[np.float64]:
     """The change that a state makes to the frozen weights of all layers, divided by the scale of the adapter."""
-    base = state.memory.get(BASE, {})
+    base = read_changes(state.memory.get(BASE, {}))
     parts = [pair.product + base.get(layer, 0.0) for layer, pair in sorted(read_pairs(state.parameters).items())]
     return np.concatenate([part.ravel() for part in parts])
 

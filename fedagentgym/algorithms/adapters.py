@@ -9,9 +9,10 @@ A layer computes W + s B A, with A [rank, inputs], B [outputs, rank] and s = alp
     (A, B) = choose(M, ...)             the next factors
     D   = D + s (M - B A)               what the factors leave goes into the base, if the rule `changes_base`
 
-D is a change of the frozen weights, zero at first: every site computes W + D + s B A. It is kept in the server's memory as D / s
-in float64, sent whole in the set `base`, and added to the weights as they were loaded, so that nothing drifts. A method that
-leaves nothing in the factors (`Merging`) sends none: a client makes them itself.
+D is a change of the frozen weights, zero at first: every site computes W + D + s B A. The server sends the whole of it in the set
+`base`, so that a client needs no earlier one, and a site adds it to the weights as they were loaded, so that nothing drifts. As
+long as that takes fewer numbers it is sent as factors (`factors.py`). A method that leaves nothing in the factors of the adapter
+(`Merging`) sends none: a client makes them itself.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,40 +31,28 @@ from pydantic import Field, model_validator
 from fedagentgym.agents.model.names import BASE, HIGH, LOW, pair_factors
 from fedagentgym.algorithms.averaging import AcceptedReply, LocalStepsSettings, Replies
 from fedagentgym.algorithms.card import Card, Scale
+from fedagentgym.algorithms.factors import (
+    Matrix,
+    Pair,
+    add_change,
+    is_factor,
+    iter_change_forms,
+    read_changes,
+    read_pairs,
+)
 from fedagentgym.algorithms.fedagent import Averaging
 from fedagentgym.algorithms.ranks import Ranks, check_ranks, find_highest, find_rank
-from fedagentgym.algorithms.runtime import Runtime, Site, copy_arrays
+from fedagentgym.algorithms.runtime import Runtime, Site
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import generator
 from fedagentgym.federation.aggregation import AggregationRule, RunningMean, WeightedMean
 from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
 from fedagentgym.federation.exchange import ClientContext, Operation
-from fedagentgym.federation.message import Array, ArrayForm, AtMost, Message, Parameters
+from fedagentgym.federation.message import Array, AtMost, Message, Parameters
 from fedagentgym.learning.state import LocalReport, SiteState
 
 if TYPE_CHECKING:
     from fedagentgym.learning.learner import LocalTraining
-
-Matrix = NDArray[np.float64]
-
-
-class Pair(NamedTuple):
-    """The factors of a layer: A [rank, inputs] and B [outputs, rank]."""
-
-    low: Matrix
-    high: Matrix
-
-    @property
-    def product(self) -> Matrix:
-        return self.high @ self.low
-
-
-def read_pairs(parameters: Parameters) -> dict[str, Pair]:
-    """The factors of every adapted layer in float64, by the layer's name."""
-    return {
-        layer: Pair(parameters[low].astype(np.float64), parameters[high].astype(np.float64))
-        for layer, (low, high) in pair_factors(parameters).items()
-    }
 
 
 class AdapterRule(AggregationRule):
@@ -102,6 +91,16 @@ class AdapterRule(AggregationRule):
             before: The factors from which the round began.
         """
 
+    def factorize(self, clients: Sequence[Pair], weights: Sequence[float], chosen: Pair) -> Pair | None:
+        """Factorize what the chosen factors leave of a layer's target, for a rule that knows how: it is sent in this form.
+
+        Args:
+            clients: The factors that each client returned.
+            weights: The weight of each.
+            chosen: The next factors of the layer.
+        """
+        return None
+
     def begin(self, state: ServerState) -> AdapterStep:
         return AdapterStep(self, state)
 
@@ -123,7 +122,7 @@ class AdapterStep:
         for update, weight in zip(self._updates, self._weights, strict=True):
             mean.add(update, weight)
         parameters, moments = mean.compute(), dict(state.optimizer)
-        base: dict[str, Matrix] = dict(state.memory.get(BASE, {}))
+        before_base, base = state.memory.get(BASE, {}), dict[str, Array]()
         before, means, names = read_pairs(state.parameters), read_pairs(mean.compute()), pair_factors(parameters)
         clients = [read_pairs(update) for update in self._updates]
         for layer, pair in before.items():
@@ -136,8 +135,11 @@ class AdapterStep:
             for name, factor in zip(names[layer], chosen, strict=True):
                 parameters[name] = np.asarray(factor, dtype=state.parameters[name].dtype)
             if rule.changes_base:  # from the factors as they are rounded
-                rest = target - read_pairs({name: parameters[name] for name in names[layer]})[layer].product
-                base[layer] = base[layer] + rest if layer in base else rest
+                chosen = read_pairs({name: parameters[name] for name in names[layer]})[layer]
+                factors = rule.factorize([client[layer] for client in clients], self._weights, chosen)
+                base |= add_change(
+                    before_base, layer, target - chosen.product, factors, parameters[names[layer][0]].dtype
+                )
         memory = {**state.memory, BASE: base} if rule.changes_base else state.memory
         return ServerState(parameters, moments, memory)
 
@@ -368,13 +370,17 @@ class BaseChanging(ProductAveraging[P]):
 
     def policy_parameters(self, state: ServerState) -> dict[str, Any]:
         """The factors, and the changes of the base."""
-        return {**state.parameters, **{f"{BASE}/{layer}": change for layer, change in self._read_base(state).items()}}
+        return {**state.parameters, **self._expand(self._read_base(state))}
 
-    def _read_base(self, state: ServerState) -> dict[str, NDArray[np.float32]]:
+    def _expand(self, base: Parameters) -> dict[str, NDArray[np.float32]]:
+        """The changes of a message as a policy takes them."""
         adapter = self.runtime.spec.agent.adapter
         assert adapter is not None
         scale = adapter.alpha / adapter.rank
-        return {layer: np.asarray(scale * rest, dtype=np.float32) for layer, rest in state.memory.get(BASE, {}).items()}
+        return {f"{BASE}/{name}": np.asarray(scale * one, np.float32) for name, one in read_changes(base).items()}
+
+    def _read_base(self, state: ServerState) -> dict[str, NDArray[np.float32]]:
+        return {name: array.astype(np.float32) for name, array in state.memory.get(BASE, {}).items()}
 
     @contextmanager
     def train_participants(
@@ -393,19 +399,24 @@ class BaseChanging(ProductAveraging[P]):
 
     def read_start(self, state: Message, message: Message, client: ClientContext[Site]) -> SiteState:
         start = super().read_start(state, message, client)
-        base = {f"{BASE}/{layer}": change for layer, change in copy_arrays(message.sets.get(BASE, {})).items()}
-        return replace(start, weights={**start.weights, **base})
+        return replace(start, weights={**start.weights, **self._expand(message.sets.get(BASE, {}))})
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         operations = dict(super().make_operations())
-        forms = dict(self._iter_base_forms())
+        forms = dict(iter_change_forms(self.runtime.initial_weights))
         train = operations["train"]
         operations["train"] = replace(train, request=replace(train.request, sets={BASE: forms}))
         return operations
 
-    def _iter_base_forms(self) -> Iterator[tuple[str, ArrayForm]]:
-        for layer, pair in read_pairs(self.runtime.initial_weights).items():
-            yield layer, ArrayForm("float32", (len(pair.high), pair.low.shape[1]), optional=True)
+    @classmethod
+    def count_factors(cls, settings: P, scale: Scale) -> int | None:
+        """Return the number of clients whose ranks a round adds to that of the base's change, at most; None if that may be full.
+
+        Args:
+            settings: The method's settings.
+            scale: The numbers of the run.
+        """
+        return None
 
     @classmethod
     def describe(cls, settings: P, scale: Scale) -> Card:
@@ -415,6 +426,7 @@ class BaseChanging(ProductAveraging[P]):
         return replace(
             card,
             round=replace(card.round, bases_down=scale.asked),
+            base_clients=cls.count_factors(settings, scale),
             held_refusal=f"{settings.name} changes the base, and evaluation where tasks are held loads adapters only",
         )
 
@@ -500,8 +512,3 @@ def draw_low(low: Matrix, seed: np.random.Generator) -> Matrix:
 def find_low(parameters: Parameters) -> list[str]:
     """The names of all factors A."""
     return [name for name in parameters if LOW in name]
-
-
-def is_factor(name: str) -> bool:
-    """True for the name of an A or a B."""
-    return LOW in name or HIGH in name

@@ -171,6 +171,8 @@ class Card:
         gives_weights: True if clients get weights of the method's own, which a rule without weights would ignore.
         trains_local_models: True if clients end a round with models of their own, which can be evaluated.
         keeps_policies: True if clients play with policies of their own (`client_parameters`), not all with the same.
+        base_clients: The number of clients whose ranks a round adds to that of the base's change, at most; None if that may be
+            full.
         factors: The factors of an adapter that are sent, of those that are trained.
         sends_factors: False if the server sends none of these, since clients know them.
         ranks: The ranks of the clients' adapters, as a list or a law; None if all have the agent's.
@@ -194,6 +196,7 @@ class Card:
     gives_weights: bool = False
     trains_local_models: bool = False
     keeps_policies: bool = False
+    base_clients: int | None = None
     factors: Literal["both", "A", "B"] = "both"
     sends_factors: bool = True
     ranks: tuple[int, ...] | RankLaw | None = None

@@ -5,14 +5,22 @@
     server   A = mean of A_k;  B = mean of B_k;  M = sum of p_k B_k A_k
     server   D = D + s (M - B A)
 
-So the policy W + D + s B A has the mean of the clients' products, exactly.
+So the policy W + D + s B A has the mean of the clients' products, exactly. What a round adds to D is sent as factors while these
+take fewer numbers than D: with any one client l,
+
+    M - B A  =  sum over k != l of p_k (B_k - B) (A_k - A_l)
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from fedagentgym.algorithms.adapters import AdapterRule, BaseChanging, Matrix, Pair, ProductSettings, keep_low
+import numpy as np
+
+from fedagentgym.algorithms.adapters import AdapterRule, BaseChanging, ProductSettings, keep_low
+from fedagentgym.algorithms.card import Scale
+from fedagentgym.algorithms.factors import Matrix, Pair
 from fedagentgym.base.settings import Settings
 
 
@@ -24,6 +32,19 @@ class FedExRule(AdapterRule):
 
     def choose(self, target: Matrix, mean: Pair, before: Pair) -> Pair:
         return keep_low(mean, before)
+
+    def factorize(self, clients: Sequence[Pair], weights: Sequence[float], chosen: Pair) -> Pair | None:
+        if self.step != 1 or self.momentum > 0:
+            return None
+        ranks = [np.any(client.low, axis=1) for client in clients]
+        last = min(range(len(clients)), key=lambda client: ranks[client].sum())  # all others keep their own ranks
+        lows, highs = [chosen.low[:0]], [chosen.high[:, :0]]
+        for number, (client, weight) in enumerate(zip(clients, weights, strict=True)):
+            if number != last:
+                rows = ranks[number] | ranks[last]
+                lows.append((client.low - clients[last].low)[rows])
+                highs.append(weight / sum(weights) * (client.high - chosen.high)[:, rows])
+        return Pair(np.vstack(lows), np.hstack(highs))
 
 
 class FedExLoRASettings(ProductSettings):
@@ -40,3 +61,7 @@ class FedExLoRA(BaseChanging[FedExLoRASettings]):
     """FedIT with its error in the base."""
 
     settings_class: ClassVar[type[Settings]] = FedExLoRASettings
+
+    @classmethod
+    def count_factors(cls, settings: FedExLoRASettings, scale: Scale) -> int | None:
+        return None if settings.server_step != 1 or settings.server_momentum > 0 else scale.asked - 1

@@ -23,15 +23,9 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from fedagentgym.agents.model.names import LOW, pair_factors
-from fedagentgym.algorithms.adapters import (
-    AdapterAveraging,
-    RankedAveraging,
-    RankSettings,
-    is_factor,
-    keep_low,
-    read_pairs,
-)
+from fedagentgym.algorithms.adapters import AdapterAveraging, RankedAveraging, RankSettings, keep_low
 from fedagentgym.algorithms.averaging import AcceptedReply, AveragingSettings
+from fedagentgym.algorithms.factors import is_factor, read_pairs
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.algorithm import Round, ServerState
 from fedagentgym.federation.message import Parameters

@@ -15,7 +15,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from fedagentgym.algorithms.adapters import AdapterRule, Matrix, Pair, ProductAveraging, ProductSettings
+from fedagentgym.algorithms.adapters import AdapterRule, ProductAveraging, ProductSettings
+from fedagentgym.algorithms.factors import Matrix, Pair
 from fedagentgym.base.settings import Settings
 
 Factors = Literal["balanced", "left"]

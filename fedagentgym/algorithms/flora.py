@@ -5,25 +5,21 @@
     server   D = D + s * sum of p_k B_k A_k    (the product of the stacked factors [B_1 .. B_K] and [p_1 A_1; ..; p_K A_K])
     server   B = 0;  A is drawn anew from the stream of the round, or with `draw: first` stays as it was first drawn
 
-`draw: first` is the control of the new draw: everything else of FLoRA without it.
+What is added to D is sent in these factors while they take fewer numbers than D. `draw: first` is the control of the new draw:
+everything else of FLoRA without it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from fedagentgym.algorithms.adapters import (
-    AdapterRule,
-    Matrix,
-    Merging,
-    Pair,
-    ProductSettings,
-    draw_low,
-    find_low,
-)
+from fedagentgym.algorithms.adapters import AdapterRule, Merging, ProductSettings, draw_low, find_low
+from fedagentgym.algorithms.card import Scale
+from fedagentgym.algorithms.factors import Matrix, Pair
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive, generator
 from fedagentgym.federation.message import Array
@@ -37,6 +33,16 @@ class FLoRARule(AdapterRule):
 
     def choose(self, target: Matrix, mean: Pair, before: Pair) -> Pair:
         return Pair(before.low, np.zeros_like(before.high))
+
+    def factorize(self, clients: Sequence[Pair], weights: Sequence[float], chosen: Pair) -> Pair | None:
+        if self.momentum > 0:
+            return None
+        rows = [np.any(client.low, axis=1) for client in clients]  # those of its rank
+        shares = [self.step * weight / sum(weights) for weight in weights]
+        return Pair(
+            np.vstack([client.low[own] for client, own in zip(clients, rows, strict=True)]),
+            np.hstack([share * one.high[:, own] for share, one, own in zip(shares, clients, rows, strict=True)]),
+        )
 
 
 class FLoRASettings(ProductSettings):
@@ -56,6 +62,10 @@ class FLoRA(Merging[FLoRASettings]):
     """Merging of stacked adapters."""
 
     settings_class: ClassVar[type[Settings]] = FLoRASettings
+
+    @classmethod
+    def count_factors(cls, settings: FLoRASettings, scale: Scale) -> int | None:
+        return None if settings.server_momentum > 0 else scale.asked
 
     def draws_own(self, number: int) -> bool:
         return self.settings.init == "each" and (number == 1 or self.settings.draw == "anew")

@@ -21,7 +21,8 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from fedagentgym.algorithms.adapters import Matrix, Merging, ProductSettings
+from fedagentgym.algorithms.adapters import Merging, ProductSettings
+from fedagentgym.algorithms.factors import Matrix, Pair
 from fedagentgym.algorithms.flora import FLoRARule
 from fedagentgym.base.settings import Settings
 
@@ -45,6 +46,9 @@ class RAMRule(FLoRARule):
             stretch = 1.0 + self.strength * min(shared / unique, self.most) if unique else 1.0
             total += np.where(mask, np.where(count == 1, stretch, 1.0) * change, 0.0)
         return np.asarray(total / np.maximum(count, 1))
+
+    def factorize(self, clients: Sequence[Pair], weights: Sequence[float], chosen: Pair) -> Pair | None:
+        return None  # a selection has any rank
 
     def _find_active(self, change: Matrix) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
         sizes = np.abs(change)

@@ -162,7 +162,7 @@ def _check_card(run: RunResult, name: str, plain: Mapping[str, Any], opened: Col
         return
     last = CommitStore(run.folder / "rounds").read(run.record["rounds"])
     size = sum(array.nbytes for array in last.state.parameters.values())
-    base = sum(array.nbytes // 2 for array in last.state.memory["base"].values()) if plan.round.bases_down else 0
+    base = sum(4 * array.size for array in last.state.memory["base"].values()) if plan.round.bases_down else 0
     work, spent = plan.count_until(run.record["rounds"]), run.record["spent"]
     for what, done, most in (
         ("episodes", spent["episodes"], work.episodes + work.scored),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from fedagentgym.agents.model.policy import TorchPolicy
 from fedagentgym.algorithms.base import make_algorithm
+from fedagentgym.algorithms.factors import Pair, add_change, read_changes, read_pairs
 from fedagentgym.algorithms.fedex_lora import FedExRule
 from fedagentgym.algorithms.flexlora import FlexLoRARule
 from fedagentgym.algorithms.flora import FLoRARule
@@ -142,7 +143,7 @@ def combine(rule: Any, start: Any, updates: Any, weights: Any = None, state: Ser
 
 def whole(state: ServerState) -> dict[str, Any]:
     """The product with what lies in the base, in units of B A."""
-    base = state.memory.get("base", {})
+    base = read_changes(state.memory.get("base", {}))
     return {layer: product + base.get(layer, 0.0) for layer, product in products(state.parameters).items()}
 
 
@@ -193,10 +194,10 @@ def test_exact_rules_give_the_mean_of_the_products_round_after_round(rule: Any, 
 
 def test_what_fedex_puts_into_the_base_has_the_rank_of_all_clients_but_one() -> None:
     for count in (1, 2, 3):
-        base = combine(FedExRule(), draw(0, rank=1), [draw(seed, rank=1) for seed in range(count)]).memory["base"]
-        assert {layer: np.linalg.matrix_rank(rest, tol=1e-9) for layer, rest in base.items()} == {
-            layer: min(count - 1, *shape) for layer, shape in SHAPES.items()
-        }
+        after = combine(FedExRule(), draw(0, rank=1), [draw(seed, rank=1) for seed in range(count)])
+        base = read_changes(after.memory["base"])
+        found = {layer: np.linalg.matrix_rank(base.get(layer, np.zeros(SHAPES[layer])), tol=1e-9) for layer in SHAPES}
+        assert found == {layer: min(count - 1, *shape) for layer, shape in SHAPES.items()}
 
 
 @pytest.mark.parametrize("factors", ["balanced", "left"])
@@ -381,7 +382,7 @@ def test_the_base_comes_back_when_other_weights_are_loaded(tmp_path: Path) -> No
     assert any("base_layer" in name for name in changed)
     algorithm.runtime.load_weights(algorithm.runtime.initial_weights)
     assert all(torch.equal(value, begun[name]) for name, value in policy.model.named_parameters())
-    layer = next(iter(commit.state.memory["base"]))
+    layer = next(iter(read_changes(commit.state.memory["base"])))
     for odd, told in (
         ({"nowhere": np.zeros((2, 2))}, "no layer with an adapter"),
         ({layer: np.zeros((2, 2))}, "has shape"),
@@ -411,10 +412,10 @@ def test_learners_that_share_a_model_have_bases_of_their_own() -> None:
     algorithm = make({"name": "flora"}, FAST)
     runtime = algorithm.runtime
     site = algorithm.resources(0)
-    (layer, form), *_ = algorithm._iter_base_forms()
+    (layer, pair), *_ = read_pairs(runtime.initial_weights).items()
     starts = []
     for number in range(2):
-        change = np.random.default_rng(number).normal(size=form.shape).astype("float32")
+        change = np.random.default_rng(number).normal(size=pair.product.shape).astype("float32")
         starts.append(SiteState({**runtime.initial_weights, f"base/{layer}": change}))
     learners = [site.open_learner(start) for start in starts]
     found = [[learner.agent.policy.model(TEXT).logits.detach() for learner in learners] for _ in range(2)]
@@ -457,7 +458,9 @@ def test_a_plan_counts_what_is_sent() -> None:
     layers = [(i, o) for _, i, o in plans["fedit"].agent.shape.iter_linear()] * plans["fedit"].agent.shape.layers
     clients = plans["fedit"].round.models_down
     assert up["fedit"] == down["fedit"] == up["flora"] == 4 * clients * sum(4 * (i + o) for i, o in layers)
-    assert down["flora"] == 4 * clients * sum(i * o for i, o in layers)
+    rounds = range(1, load_config("tiny-skills:flora").federation.rounds)
+    sent = [min(before * clients * 4 * (i + o), i * o) for before in rounds for i, o in layers]
+    assert down["flora"] == 4 * round(clients * sum(sent) / len(rounds))
     assert up["ffa-lora"] == down["ffa-lora"] == 4 * clients * sum(4 * o for _, o in layers)
     numbers = {
         ("fedsa-lora", "share=A"): sum(4 * i for i, _ in layers),
@@ -481,7 +484,7 @@ PLANNED: list[tuple[str, ...]] = [
     *((name, *ALL_RANKS) for name in ("fedit", "fedex-lora", "flora", "ram")),
     *((name, *LAW) for name in ("flexlora", "flora")),
 ]
-SHORT = ("federation.clients_per_round=2", "algorithm.local_steps=1", "learning.tasks_per_step=1",
+SHORT = ("federation.rounds=3", "federation.clients_per_round=2", "algorithm.local_steps=1", "learning.tasks_per_step=1",
          "learning.group_size=2")  # fmt: skip
 
 
@@ -494,7 +497,62 @@ def test_a_run_sends_what_was_planned(chosen: tuple[str, ...], tmp_path: Path) -
     sent, work = commit.record["bytes_total"], plan.count_until(3)
     assert sent["down"]["weights"] == plan.count_bytes_down(work)
     assert sent["up"]["weights"] == plan.count_bytes_up(work)
-    assert commit.record["bytes"]["down"]["weights"] == plan.count_bytes_down(plan.round)
+    if not work.bases_down:
+        assert commit.record["bytes"]["down"]["weights"] == plan.count_bytes_down(plan.round)
+
+
+@pytest.mark.parametrize(("name", "asked"), [("fedex-lora", 3), ("flora", 2), ("ram", 2), ("flora-momentum", 2)])
+def test_a_change_of_the_base_is_sent_in_the_smaller_form(name: str, asked: int, tmp_path: Path) -> None:
+    """As factors, whose rank grows by every client of a round, for FedEx-LoRA but one, until the matrix has fewer numbers."""
+    settings = {"name": name.partition("-momentum")[0], **({"server_momentum": 0.5} if "momentum" in name else {})}
+    algorithm = make(settings, FAST)
+    ranks = {"fedex-lora": asked - 1, "flora": asked}
+    read, found = algorithm.read_start, dict[int, dict[str, Any]]()
+
+    def watch(state: Any, message: Any, client: Any) -> Any:
+        found[client.round] = dict(message.sets.get("base", {}))
+        return read(state, message, client)
+
+    algorithm.read_start = watch
+    go(tmp_path, algorithm, 6, asked)
+    pairs = read_pairs(algorithm.runtime.initial_weights)
+    for number, base in found.items():
+        for layer, pair in pairs.items():
+            outputs, inputs, rank = len(pair.high), pair.low.shape[1], len(pair.low) * ranks.get(name, 10**6)
+            rank *= number - 1
+            factors = {f"{layer}.lora_A.base": (rank, inputs), f"{layer}.lora_B.base": (outputs, rank)}
+            whole = {layer: (outputs, inputs)}
+            wanted = {} if number == 1 else factors if rank * (outputs + inputs) < outputs * inputs else whole
+            assert {key: one.shape for key, one in base.items() if key.startswith(layer)} == wanted, (number, layer)
+    assert len(found) == 6
+
+
+@pytest.mark.parametrize("missing", ["lora_A", "lora_B"])
+def test_factors_that_do_not_belong_together_are_refused(missing: str) -> None:
+    base = {"up.lora_A.base": np.ones((2, 7)), "up.lora_B.base": np.ones((5, 2)), "down": np.ones((7, 4))}
+    assert {layer: change.shape for layer, change in read_changes(base).items()} == {"up": (5, 7), "down": (7, 4)}
+    with pytest.raises(DataError, match="a layer has one factor alone"):
+        read_changes({name: array for name, array in base.items() if missing not in name})
+    with pytest.raises(DataError, match="'up', A and B have unlike ranks"):
+        read_changes({**base, "up.lora_B.base": np.ones((5, 3))})
+
+
+@given(
+    shape=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    rounds=st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=5),
+    seed=st.integers(0, 99),
+)
+def test_a_sum_of_changes_is_the_same_in_every_form(shape: Any, rounds: Any, seed: int) -> None:
+    random, base, total = np.random.default_rng(seed), {}, np.zeros(shape)
+    was_whole = False
+    for rank, known in rounds:
+        pair = Pair(random.normal(size=(rank, shape[1])), random.normal(size=(shape[0], rank)))
+        base = add_change(base, "layer", pair.product, pair if known else None, "float64")
+        total += pair.product
+        np.testing.assert_allclose(read_changes(base).get("layer", 0.0 * total), total, atol=1e-12)
+        assert sum(array.size for array in base.values()) <= total.size
+        assert not was_whole or "layer" in base
+        was_whole = "layer" in base
 
 
 @pytest.mark.by_day(3)

@@ -66,9 +66,11 @@ class ModelShape:
             for _, inputs, outputs in chosen
         )
 
-    def count_adapted_weights(self, targets: Sequence[str] | Literal["all-linear"], blocks: int | None = None) -> int:
-        """The frozen weights of all layers with an adapter."""
-        return (blocks or self.layers) * sum(inputs * outputs for _, inputs, outputs in self._choose_layers(targets))
+    def list_adapted(
+        self, targets: Sequence[str] | Literal["all-linear"], blocks: int | None = None
+    ) -> list[tuple[int, int]]:
+        """The outputs and inputs of every layer with an adapter."""
+        return [(outputs, inputs) for _, inputs, outputs in self._choose_layers(targets)] * (blocks or self.layers)
 
     def _choose_layers(self, targets: Sequence[str] | Literal["all-linear"]) -> list[tuple[str, int, int]]:
         if targets != "all-linear" and (unknown := sorted(set(targets) - set(LINEAR_LAYERS))):

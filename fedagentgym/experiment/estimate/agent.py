@@ -33,7 +33,8 @@ class PlannedAgent:
     shape: ModelShape
     parameters: int
     trainable: int
-    adapted: int
+    adapted: tuple[tuple[int, int], ...]
+    """The outputs and inputs of every layer with an adapter."""
     has_adapter: bool
     on_gpu: bool
     width: int
@@ -77,9 +78,10 @@ def plan_agent(
     else:
         raise OptionError(f"agent {chosen.name!r} needs a model: a folder or a hub id")
     adapter, parameters = chosen.adapter, shape.count_parameters()
-    trainable, adapted = parameters, 0
+    trainable = parameters
+    adapted: tuple[tuple[int, int], ...] = ()
     if adapter is not None:
-        adapted = shape.count_adapted_weights(adapter.targets, adapter.last)
+        adapted = tuple(shape.list_adapted(adapter.targets, adapter.last))
         trainable = shape.count_adapter_parameters(adapter.rank, adapter.targets, adapter.last, factors=adapter.train)
     # without a named device a GPU is assumed, except for models that are made to learn on a processor; the base under an
     # adapter is stored in half the bytes where that can be computed with

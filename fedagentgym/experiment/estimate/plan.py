@@ -16,6 +16,7 @@ from fedagentgym.agents.settings import VllmOptions
 from fedagentgym.algorithms.base import EPISODE_BYTES, TOKEN_BYTES
 from fedagentgym.algorithms.card import Card, Scale, Sent, Work
 from fedagentgym.algorithms.experts import TASK_BYTES
+from fedagentgym.algorithms.factors import count_change
 from fedagentgym.algorithms.ranks import check_ranks, find_rank
 from fedagentgym.algorithms.runtime import Runtime
 from fedagentgym.base.errors import DataError, OptionError
@@ -72,6 +73,8 @@ class RunPlan(WorkPlan):
     """In a client's message, in the mean over clients of unlike ranks."""
     received_parameters: float
     """In a message of the server."""
+    base_parameters: float
+    """In a change of the base, in the mean over the rounds after the first."""
     ranks: tuple[int, ...]
     """Of the clients' adapters; empty if all have the agent's."""
     evaluations: int
@@ -121,7 +124,7 @@ class RunPlan(WorkPlan):
 
     def count_bytes_down(self, work: Work) -> int:
         answers = work.answers_down * self.answer_bytes
-        parameters = round(work.models_down * self.received_parameters) + work.bases_down * self.agent.adapted
+        parameters = round(work.models_down * self.received_parameters) + round(work.bases_down * self.base_parameters)
         numbers = work.tasks_down * TASK_BYTES + work.scores_down * SCORE_BYTES
         return parameters * PARAMETER_BYTES + answers + numbers
 
@@ -178,6 +181,7 @@ def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
         agent=agent,
         sent_parameters=count_sent(config, agent, card, ranks),
         received_parameters=count_sent(config, agent, card, ranks, factors=card.sends_factors),
+        base_parameters=count_base(config, agent, card, ranks),
         ranks=ranks,
         evaluations=evaluations,
         evaluated=evaluated,
@@ -201,6 +205,18 @@ def count_sent(
         for chosen in (adapter.train, adapter.train if card.factors == "both" else card.factors)
     )
     return agent.trainable - whole + (part * mean(ranks or [adapter.rank]) / adapter.rank if factors else 0)
+
+
+def count_base(config: RunConfig, agent: PlannedAgent, card: Card, ranks: Sequence[int]) -> float:
+    """The parameters in a change of the base, in the mean over the rounds after the first: by every round its rank grows."""
+    adapter, rounds = config.agent.adapter, range(1, max(config.federation.rounds, 2))
+    if adapter is None:
+        return 0
+    if card.base_clients is None:
+        return sum(outputs * inputs for outputs, inputs in agent.adapted)
+    highest = sorted(ranks, reverse=True)[: card.base_clients]
+    added = sum(highest) if ranks else card.base_clients * adapter.rank
+    return mean([sum(count_change(before * added, *layer) for layer in agent.adapted) for before in rounds])
 
 
 def plan_work(config: RunConfig) -> WorkPlan | None:
