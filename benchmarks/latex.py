@@ -21,7 +21,7 @@ HEAD = r"""\documentclass[10pt]{article}
 \usepackage{longtable,booktabs,array,graphicx}
 \usepackage[hidelinks]{hyperref}
 \newcolumntype{Y}[1]{>{\raggedright\arraybackslash}p{\dimexpr#1\linewidth-2\tabcolsep}}
-\setlength{\parindent}{0pt}\setlength{\parskip}{5pt}
+\setlength{\parindent}{0pt}\setlength{\parskip}{5pt}\sloppy
 \title{TITLE}
 \author{The fedagentgym developers}
 \date{}
