@@ -119,7 +119,7 @@ def _share_width(rows: Sequence[Sequence[Token]]) -> list[float]:
 
 
 def _read_text(cell: Token) -> str:
-    """What a reader sees of a cell."""
+    """The text of a cell without links and markup."""
     return "".join(one.content for one in cell.children or [] if one.type in ("text", "code_inline"))
 
 

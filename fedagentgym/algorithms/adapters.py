@@ -30,7 +30,7 @@ from pydantic import Field, model_validator
 
 from fedagentgym.agents.model.names import BASE, HIGH, LOW, pair_factors
 from fedagentgym.algorithms.averaging import AcceptedReply, LocalStepsSettings, Replies
-from fedagentgym.algorithms.card import Card, Scale
+from fedagentgym.algorithms.card import BaseRank, Card, Scale
 from fedagentgym.algorithms.factors import (
     Matrix,
     Pair,
@@ -409,14 +409,13 @@ class BaseChanging(ProductAveraging[P]):
         return operations
 
     @classmethod
-    def count_factors(cls, settings: P, scale: Scale) -> int | None:
-        """Return the number of clients whose ranks a round adds to that of the base's change, at most; None if that may be full.
+    def find_base_rank(cls, settings: P) -> BaseRank:
+        """Return the rank that a round adds to the change of the base, in the words of the card.
 
         Args:
             settings: The method's settings.
-            scale: The numbers of the run.
         """
-        return None
+        return "full"
 
     @classmethod
     def describe(cls, settings: P, scale: Scale) -> Card:
@@ -426,7 +425,7 @@ class BaseChanging(ProductAveraging[P]):
         return replace(
             card,
             round=replace(card.round, bases_down=scale.asked),
-            base_clients=cls.count_factors(settings, scale),
+            base_rank=cls.find_base_rank(settings),
             held_refusal=f"{settings.name} changes the base, and evaluation where tasks are held loads adapters only",
         )
 

@@ -19,6 +19,7 @@ from fedagentgym.learning.settings import LearningSettings
 if TYPE_CHECKING:
     from fedagentgym.partitions.client_split import ClientSplit
 
+BaseRank = Literal["clients", "clients but one", "full"]
 CLIENTS, SPLIT = "clients", "split"
 """In `Card.labelled`: the tasks of all clients, and all tasks of the divided split."""
 SERVER = "server"
@@ -171,8 +172,8 @@ class Card:
         gives_weights: True if clients get weights of the method's own, which a rule without weights would ignore.
         trains_local_models: True if clients end a round with models of their own, which can be evaluated.
         keeps_policies: True if clients play with policies of their own (`client_parameters`), not all with the same.
-        base_clients: The number of clients whose ranks a round adds to that of the base's change, at most; None if that may be
-            full.
+        base_rank: The rank that a round adds to a change of the base, at most: those of all its clients' adapters together, those
+            of all but one, or any.
         factors: The factors of an adapter that are sent, of those that are trained.
         sends_factors: False if the server sends none of these, since clients know them.
         ranks: The ranks of the clients' adapters, as a list or a law; None if all have the agent's.
@@ -196,7 +197,7 @@ class Card:
     gives_weights: bool = False
     trains_local_models: bool = False
     keeps_policies: bool = False
-    base_clients: int | None = None
+    base_rank: BaseRank = "full"
     factors: Literal["both", "A", "B"] = "both"
     sends_factors: bool = True
     ranks: tuple[int, ...] | RankLaw | None = None

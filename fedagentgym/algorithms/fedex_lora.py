@@ -19,7 +19,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from fedagentgym.algorithms.adapters import AdapterRule, BaseChanging, ProductSettings, keep_low
-from fedagentgym.algorithms.card import Scale
+from fedagentgym.algorithms.card import BaseRank
 from fedagentgym.algorithms.factors import Matrix, Pair
 from fedagentgym.base.settings import Settings
 
@@ -63,5 +63,5 @@ class FedExLoRA(BaseChanging[FedExLoRASettings]):
     settings_class: ClassVar[type[Settings]] = FedExLoRASettings
 
     @classmethod
-    def count_factors(cls, settings: FedExLoRASettings, scale: Scale) -> int | None:
-        return None if settings.server_step != 1 or settings.server_momentum > 0 else scale.asked - 1
+    def find_base_rank(cls, settings: FedExLoRASettings) -> BaseRank:
+        return "full" if settings.server_step != 1 or settings.server_momentum > 0 else "clients but one"

@@ -18,7 +18,7 @@ import numpy as np
 from pydantic import Field
 
 from fedagentgym.algorithms.adapters import AdapterRule, Merging, ProductSettings, draw_low, find_low
-from fedagentgym.algorithms.card import Scale
+from fedagentgym.algorithms.card import BaseRank
 from fedagentgym.algorithms.factors import Matrix, Pair
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive, generator
@@ -64,8 +64,8 @@ class FLoRA(Merging[FLoRASettings]):
     settings_class: ClassVar[type[Settings]] = FLoRASettings
 
     @classmethod
-    def count_factors(cls, settings: FLoRASettings, scale: Scale) -> int | None:
-        return None if settings.server_momentum > 0 else scale.asked
+    def find_base_rank(cls, settings: FLoRASettings) -> BaseRank:
+        return "full" if settings.server_momentum > 0 else "clients"
 
     def draws_own(self, number: int) -> bool:
         return self.settings.init == "each" and (number == 1 or self.settings.draw == "anew")

@@ -181,7 +181,7 @@ def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
         agent=agent,
         sent_parameters=count_sent(config, agent, card, ranks),
         received_parameters=count_sent(config, agent, card, ranks, factors=card.sends_factors),
-        base_parameters=count_base(config, agent, card, ranks),
+        base_parameters=count_base(config, agent, work, ranks),
         ranks=ranks,
         evaluations=evaluations,
         evaluated=evaluated,
@@ -207,15 +207,15 @@ def count_sent(
     return agent.trainable - whole + (part * mean(ranks or [adapter.rank]) / adapter.rank if factors else 0)
 
 
-def count_base(config: RunConfig, agent: PlannedAgent, card: Card, ranks: Sequence[int]) -> float:
+def count_base(config: RunConfig, agent: PlannedAgent, work: WorkPlan, ranks: Sequence[int]) -> float:
     """The parameters in a change of the base, in the mean over the rounds after the first: by every round its rank grows."""
     adapter, rounds = config.agent.adapter, range(1, max(config.federation.rounds, 2))
     if adapter is None:
         return 0
-    if card.base_clients is None:
+    if work.card.base_rank == "full":
         return sum(outputs * inputs for outputs, inputs in agent.adapted)
-    highest = sorted(ranks, reverse=True)[: card.base_clients]
-    added = sum(highest) if ranks else card.base_clients * adapter.rank
+    counted = work.asked - (work.card.base_rank == "clients but one")
+    added = sum(sorted(ranks, reverse=True)[:counted]) if ranks else counted * adapter.rank
     return mean([sum(count_change(before * added, *layer) for layer in agent.adapted) for before in rounds])
 
 
