@@ -5,7 +5,8 @@ every fault.
    which nothing can interrupt.
 2. SQLite's authorizer lets a statement read the tables of this database and call functions of a list, and nothing else.
 3. A budget of virtual machine steps ends what runs too long. It is the same on every machine; the limit of processor
-   time beside it is for statements whose steps are slow.
+   time beside it is for statements whose steps are slow. Portions in which Python collected garbage do not count: in a large
+   process that takes longer than a query may.
 4. Texts, rows and results have a limited length, and what does not fit into a small cache goes to temporary files, so
    memory is limited too.
 5. Functions of dates refuse the present moment when they are called, however a query spells it.
@@ -13,6 +14,7 @@ every fault.
 
 from __future__ import annotations
 
+import gc
 import re
 import sqlite3
 import threading
@@ -132,6 +134,7 @@ class Budget:
     def __init__(self, steps: int = MAX_STEPS) -> None:
         self._steps, self._seconds, self._portion = steps, steps / STEPS_PER_SECOND, 0
         self._begun: float | None = None
+        self._collections = 0
 
     def begin(self, portion: int) -> None:
         """Begin a query; its clock starts with its first portion of steps, for asking the time takes longer than most queries."""
@@ -140,10 +143,10 @@ class Budget:
     def spend(self) -> bool:
         """Take a portion of steps; True if nothing is left."""
         self._steps -= self._portion
-        now = time.thread_time()
-        if self._begun is not None:
+        now, collections = time.thread_time(), gc.get_stats()[-1]["collections"]
+        if self._begun is not None and collections == self._collections:
             self._seconds -= now - self._begun
-        self._begun = now
+        self._begun, self._collections = now, collections
         return self._steps < 0 or self._seconds < 0
 
 

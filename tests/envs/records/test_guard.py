@@ -136,6 +136,19 @@ def test_a_budget_is_for_all_queries_of_an_action(database: Database) -> None:
     database.query("SELECT sum(days) FROM loans", Budget(100_000))
 
 
+@pytest.mark.parametrize("collects", [False, True])
+def test_processor_time_of_a_query_leaves_out_collections_of_garbage(collects: bool) -> None:
+    budget = Budget(3_000)  # a ten-thousandth of a second
+    budget.begin(1)
+    assert not budget.spend()
+    begun = time.thread_time()
+    while time.thread_time() < begun + 0.001:
+        pass
+    if collects:
+        gc.collect()
+    assert budget.spend() is not collects
+
+
 def test_expressions_that_expand_are_counted_without_preparing_them() -> None:
     assert count_expanded(CHAIN + " SELECT 1") > MAX_QUERY_PARTS < count_expanded(FOURFOLD + " SELECT 1")
     assert 20 < count_expanded("WITH a AS (SELECT 1), b AS (SELECT * FROM a, a) SELECT * FROM b, b, b") < 50
