@@ -109,7 +109,7 @@ def _share_width(rows: Sequence[Sequence[Token]]) -> list[float]:
     """The columns' shares of the width of a line, which add up to one. No word is broken; what is left goes to the columns whose
     cells are longer."""
     columns = [[_read_text(cell) for cell in column] for column in zip(*rows, strict=True)]
-    words = [max(len(word) for text in texts for word in text.split()) + GAP for texts in columns]
+    words = [max((len(word) for text in texts for word in text.split()), default=0) + GAP for texts in columns]
     longer = [
         max(min(max(map(len, texts)), MAX_SIGNS) + GAP - word, 0) for texts, word in zip(columns, words, strict=True)
     ]

@@ -94,6 +94,8 @@ def read_changes(base: Parameters) -> dict[str, Matrix]:
         raise DataError("of a change of the base, a layer has one factor alone")
     if layer := next((one for one, (low, high) in pairs.items() if len(factors[low]) != factors[high].shape[1]), None):
         raise DataError(f"of the change of {layer!r}, A and B have unlike ranks")
+    if layer := next((one for one in pairs if one in changes), None):
+        raise DataError(f"the change of {layer!r} is given twice, as a matrix and as factors")
     return changes | {layer: pair.product for layer, pair in read_pairs(factors).items()}
 
 

@@ -535,6 +535,8 @@ def test_factors_that_do_not_belong_together_are_refused(missing: str) -> None:
         read_changes({name: array for name, array in base.items() if missing not in name})
     with pytest.raises(DataError, match="'up', A and B have unlike ranks"):
         read_changes({**base, "up.lora_B.base": np.ones((5, 3))})
+    with pytest.raises(DataError, match="'up' is given twice"):
+        read_changes({**base, "up": np.ones((5, 7))})
 
 
 @given(

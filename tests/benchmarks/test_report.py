@@ -120,6 +120,10 @@ def test_the_report_is_typeset_on_some_eight_pages_and_no_line_leaves_them(tmp_p
     assert 6 <= int(pages) <= 9
 
 
+def test_a_column_may_be_empty() -> None:
+    assert r"a &  \\" in write_latex("# Page\n\n| x | |\n|---|---|\n| a | |\n")
+
+
 @given(st.text(st.sampled_from([*SPECIAL, "a", " ", "-"])))
 def test_no_sign_of_a_text_is_a_command(text: str) -> None:
     left = escape_latex(text)
