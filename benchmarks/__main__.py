@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from inspect import signature
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -76,13 +75,7 @@ BENCHMARKS = Registry(
         "table1-tiny": "benchmarks.paper_tables:run_table1_tiny",
         "record-demo": "benchmarks.pictures.recording:record_demo",
         "screenshots": "benchmarks.pictures.screens:take_all",
-        "skills-fedagent": "benchmarks.skills_tables:run_fedagent",
-        "skills-fedgrpo": "benchmarks.skills_tables:run_fedgrpo",
-        "skills-pubswap": "benchmarks.skills_tables:run_pubswap",
-        "skills-fedmoa": "benchmarks.skills_tables:run_fedmoa",
-        "skills-methods": "benchmarks.skills_tables:run_methods",
-        "skills-designs": "benchmarks.skills_designs:run",
-        "skills-pages": "benchmarks.skills_tables:write_pages",
+        "skills-pages": "benchmarks.skills_pages:write_pages",
         "smaller-grids": "benchmarks.smaller_grids:run",
         "webshop": "benchmarks.webshop:run",
         "webshop-figures": "benchmarks.webshop:run_figures",
@@ -96,17 +89,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="what to measure; without one they are listed")
     parser.add_argument("--quick", action="store_true", help="a smaller, faster version")
     parser.add_argument("--clients", type=int, help="speed-federation only: the cost of rounds with this many clients")
-    parser.add_argument(
-        "--store",
-        type=Path,
-        metavar="FOLDER",
-        help="tables of skills: write finished runs there, an archive each, and go on from those that are there",
-    )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     given = parser.parse_args(arguments)
     if not given.names:
         return run_guarded(list_benchmarks)
-    return run_guarded(lambda: measure(given.names, given.quick, given.json, clients=given.clients, store=given.store))
+    return run_guarded(lambda: measure(given.names, given.quick, given.json, clients=given.clients))
 
 
 def list_benchmarks() -> None:

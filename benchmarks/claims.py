@@ -19,8 +19,8 @@ from benchmarks import ROOT
 from benchmarks.curves import compute_area
 from benchmarks.excerpts import fill_place, make_marks
 from benchmarks.measurement import Measurement
+from benchmarks.skills_pages import PAGES, SuitePage
 from benchmarks.skills_results import AREA, compare_pairs, name_row, read_suite
-from benchmarks.skills_tables import EXPERIMENTS, Experiment, load_kept_results
 from fedagentgym.base.escape import escape_markdown
 from fedagentgym.base.files import parse_yaml, write_atomic
 from fedagentgym.base.rounding import format_fixed
@@ -41,8 +41,7 @@ class Evidence(Settings):
     """A comparison of two rows, or of a suite's gain in two scenarios; and what would support the claim."""
 
     about: str
-    suite: str | None = None
-    table: str | None = None
+    suite: str
     first: str | None = None
     second: str | None = None
     scenario: str | None = None
@@ -84,46 +83,28 @@ def judge(found: Difference, expects: str) -> str:
 
 
 Pair = tuple[str | None, str | None]
-"""Two rows of a suite or of a table."""
+"""Two rows of a suite."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """The differences of committed results: of suites as on their pages, of tables, and in measures that evidence asks for."""
+    """The differences of committed results: of suites as on their pages, and in measures that evidence asks for."""
 
     suites: Mapping[str, list[Compared]]
-    tables: Mapping[str, Mapping[Pair, Difference]]
     measured: Mapping[Evidence, Difference]
 
 
 def find_differences(asked: Iterable[Evidence], results: Path = RESULTS) -> Found:
-    """All comparisons of the suites that have results, and of the tables, and those that the evidence asks for."""
+    """All comparisons of the suites that have results, and those that the evidence asks for."""
     suites = {one.suite.name: compare_suite(one.suite, one.tabulate()) for one in read_suites([results])}
     more = [one for one in asked if one.measure is not None]
-    measured = [
-        _compare_measures(each, [one for one in more if one.suite == each.suite], results) for each in EXPERIMENTS
-    ]
-    return Found(
-        suites,
-        {each.table.name: _compare_table(each) for each in EXPERIMENTS},
-        {one: difference for each in measured for one, difference in each.items()},
-    )
+    measured = [_compare_measures(each, [one for one in more if one.suite == each.suite], results) for each in PAGES]
+    return Found(suites, {one: difference for each in measured for one, difference in each.items()})
 
 
-def _compare_table(experiment: Experiment) -> dict[Pair, Difference]:
-    """The differences of a table in its first column, corrected with those in its others as on its page."""
-    results = load_kept_results(experiment)
-    if results is None:
-        return {}
-    pairs, columns = experiment.table.pairs, list(experiment.table.columns)
-    found = [compare_pairs(results, pairs, column, experiment.smallest) for column in columns]
-    corrected = correct([one for each in found for one in each])
-    return dict(zip(pairs, corrected[: len(pairs)], strict=True))
-
-
-def _compare_measures(experiment: Experiment, asked: Sequence[Evidence], results: Path) -> dict[Evidence, Difference]:
+def _compare_measures(page: SuitePage, asked: Sequence[Evidence], results: Path) -> dict[Evidence, Difference]:
     """The differences in the measures that are asked for of a suite, in a correction of their own; none if it was not played."""
-    played = read_suite(str(experiment.suite), results, experiment.diagnostics) if asked else None
+    played = read_suite(page.suite, results, page.diagnostics) if asked else None
     if played is None:
         return {}
     suite = load_suite(played.table)
@@ -135,7 +116,7 @@ def _compare_measures(experiment: Experiment, asked: Sequence[Evidence], results
     found = []
     for one in asked:
         first, second = (name_row(suite, str(one.scenario), str(entry)) for entry in (one.first, one.second))
-        found += compare_pairs(played, [(first, second)], str(one.measure), experiment.smallest)
+        found += compare_pairs(played, [(first, second)], str(one.measure), suite.smallest_difference or 0.0)
     return dict(zip(asked, correct(found), strict=True))
 
 
@@ -143,11 +124,8 @@ def find_difference(one: Evidence, differences: Found) -> Difference | None:
     """The difference that a piece of evidence names; None if it was not played."""
     if one.measure is not None:
         return differences.measured.get(one)
-    found: Mapping[Pair, Difference]
-    if one.table is not None:
-        found = differences.tables[one.table]
-    elif one.gain is not None:
-        compared = differences.suites.get(str(one.suite), ())
+    compared: Sequence[Compared] = differences.suites.get(one.suite, ())
+    if one.gain is not None:
         gains = [(each.gain, each.difference) for each in compared if each.gain is not None]
         named = None if one.first is None else (one.first, one.second)
         return next(
@@ -158,10 +136,8 @@ def find_difference(one: Evidence, differences: Found) -> Difference | None:
             ),
             None,
         )
-    else:
-        compared = [each for each in differences.suites.get(str(one.suite), ()) if each.gain is None]
-        chosen = [each for each in compared if one.scenario == (each.scenario or MEAN)]
-        found = {(each.first, each.second): each.difference for each in chosen}
+    chosen = [each for each in compared if each.gain is None and one.scenario == (each.scenario or MEAN)]
+    found: Mapping[Pair, Difference] = {(each.first, each.second): each.difference for each in chosen}
     if (pair := (one.first, one.second)) in found:
         return found[pair]
     return turn(found[pair[::-1]]) if pair[::-1] in found else None
@@ -195,9 +171,7 @@ def write_table(claims: Mapping[str, list[Claim]]) -> tuple[str, dict[str, int]]
                 verdict = UNTRIED if found is None else judge(found, evidence.expects)
                 counts[verdict] += 1
                 shown = "" if found is None else format_difference(found)
-                place = (
-                    f"{escape_markdown(evidence.about)} ([{evidence.suite or evidence.table}]({find_page(evidence)}))"
-                )
+                place = f"{escape_markdown(evidence.about)} ([{evidence.suite}]({find_page(evidence.suite)}))"
                 cells = [*map(escape_markdown, named), place, shown, verdict]
                 lines.append(f"| {' | '.join(cells)} |")
                 named = ("", "")
@@ -213,11 +187,9 @@ def format_difference(found: Difference) -> str:
     return f"{mean} [{low}, {high}]"
 
 
-def find_page(evidence: Evidence) -> str:
-    """The page of a suite has a place for its results; the page of a table has the table's name."""
-    if evidence.suite is None:
-        return f"{str(evidence.table).removeprefix('skills-')}.md"
-    begin, _ = make_marks(evidence.suite)
+def find_page(suite: str) -> str:
+    """The page that has a place for the results of a suite."""
+    begin, _ = make_marks(suite)
     (page,) = (page for page in sorted(PAGE.parent.glob("*.md")) if begin in page.read_text("utf-8"))
     return page.name
 

@@ -1,4 +1,4 @@
-"""The learning curve of a run: held-out success after each evaluated round, its area, and when it reached a target.
+"""The learning curve of a run: held-out success after each evaluated round, and its area.
 
 Everything is read from `metrics.jsonl`, which follows from the commits of a run.
 """
@@ -49,8 +49,3 @@ def compute_area(curve: Sequence[Point]) -> float:
         (after.episodes - before.episodes) * (after.success + before.success) / 2 for before, after in pairwise(curve)
     ]
     return math.fsum(parts) / length
-
-
-def find_round_reaching(curve: Sequence[Point], target: float) -> float:
-    """The first evaluated round with at least that success; infinite if there is none."""
-    return next((float(point.round) for point in curve if point.success >= target), math.inf)

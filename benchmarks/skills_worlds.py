@@ -1,4 +1,4 @@
-"""The worlds of the skills tables: every seed has its own procedures, misconceptions, tasks, warm start and stream.
+"""The worlds of the suites in Skills: every seed has its own procedures, misconceptions, tasks, warm start and stream.
 
 What the rows have in common stays as it is: a client of `skills-32` holds four categories, of either procedure one with a
 misconception and one without; where there are more procedures its four are of four procedures, again two with a misconception. A

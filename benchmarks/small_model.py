@@ -14,8 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import ROOT
+from benchmarks.kept_results import collect_results, load_results, save_results
 from benchmarks.measurement import Measurement
-from benchmarks.skills_results import TableResults, collect_results, load_results, save_results, write_page
+from benchmarks.skills_results import TableResults, write_page
 from benchmarks.tables import (
     ExperimentTable,
     Record,
@@ -30,7 +31,6 @@ from benchmarks.tables import (
 
 KEPT = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "experiments" / "real-model.md"
-TARGET = 0.8
 TOGETHER, ALONE = "four clients", "a client alone"
 TUNING_SEEDS = 100
 """The suite `methods-small-skills-v1` reports seeds from 0 on."""
@@ -118,7 +118,7 @@ def _run(table: ExperimentTable, quick: bool) -> list[Measurement]:
     chosen = make_quick(table) if quick else table
     folder = run_folder(chosen.name)
     rows = run_table(chosen, folder)
-    results = collect_results(chosen, list_cells(chosen, folder), TARGET)
+    results = collect_results(chosen, list_cells(chosen, folder))
     assert results is not None
     save_results(results, folder / "results.json")
     return to_measurements(rows)

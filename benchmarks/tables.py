@@ -5,10 +5,6 @@ independent, so they may be played in parallel processes with the same results. 
 whatever its result.
 
 folder/NAME-seedN/   the runs        folder/table.json, table.md   the table
-
-Tables with common rows may keep their runs in one folder (`shared`). There a run is named by its source, its seed and the
-digest of its configuration, so a row of two tables is played once, and changed settings make new runs. Seed and
-digest are enough to find it.
 """
 
 from __future__ import annotations
@@ -16,7 +12,6 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -41,8 +36,7 @@ from fedagentgym.experiment.config import RunConfig, load_config
 from fedagentgym.experiment.opened import prepare_agents
 from fedagentgym.experiment.run import finish_or_read
 from fedagentgym.leaderboard.entries import slugify
-from fedagentgym.runs.archive import Archive, write_archive
-from fedagentgym.runs.folder import RECORD, RunFolder
+from fedagentgym.runs.folder import RunFolder
 
 Record = Mapping[str, Any]
 Column = Callable[[Path, Record], float]
@@ -205,30 +199,16 @@ def run_folder(name: str) -> Path:
     return RUNS / name
 
 
-def run_table(
-    table: ExperimentTable,
-    folder: Path,
-    changes: Sequence[str] = (),
-    shared: Path | None = None,
-    store: Path | None = None,
-) -> list[Row]:
-    """All runs of a table; writes `table.json` and `table.md` into the folder.
-
-    Finished runs are written into the `store`, each as an archive, and those that are there are not played again.
-    """
+def run_table(table: ExperimentTable, folder: Path, changes: Sequence[str] = ()) -> list[Row]:
+    """All runs of a table; writes `table.json` and `table.md` into the folder."""
     given = (*table.changes, *changes)
-    cells = list_cells(table, folder, changes, shared)
-    played = list({cell.folder: cell for cell in cells}.values())  # rows of a quick form may be one run
-    if store is not None:
-        restore_runs(played, store)
-    configs = [(load_cell_config(cell), RunFolder(cell.folder).is_finished) for cell in played]
+    cells = list_cells(table, folder, changes)
+    configs = [(load_cell_config(cell), RunFolder(cell.folder).is_finished) for cell in cells]
     prepare_agents([config for config, is_finished in configs if not is_finished])
     records: dict[Path, Record] = {}
-    with show_progress(folder.name, total=len(played)) as bar:
-        for cell, record in run_cells(played, table.processes or count_usable_cores()):
+    with show_progress(folder.name, total=len(cells)) as bar:
+        for cell, record in run_cells(cells, table.processes or count_usable_cores()):
             records[cell.folder] = record
-            if store is not None:
-                store_run(cell, store)
             bar.advance(row=cell.row, run=cell.folder.name)
     rows = [
         summary(name, table.columns, [(cell.folder, records[cell.folder]) for cell in cells if cell.row == name])
@@ -247,28 +227,15 @@ def run_table(
     return rows
 
 
-def list_cells(
-    table: ExperimentTable, folder: Path, changes: Sequence[str] = (), shared: Path | None = None
-) -> list[TableCell]:
+def list_cells(table: ExperimentTable, folder: Path, changes: Sequence[str] = ()) -> list[TableCell]:
     """The runs of a table seed by seed, so that an interrupted table has comparable finished runs."""
     cells = []
     for seed in range(table.first_seed, table.first_seed + table.seeds):
         for name, source in table.rows.items():
             world = () if table.world is None else table.world(seed, source)
             given = (f"seed={seed}", *world, *table.row_changes.get(name, ()), *table.changes, *changes)
-            if shared is None:
-                place = folder / f"{slugify(name)}-seed{seed}"
-            else:
-                identity = load_config(source, [*given, *CELL_OUTPUT]).digest.removeprefix("sha256:")
-                place = find_cell(shared, f"{slugify(source)}-seed{seed}-{identity[:12]}")
-            cells.append(TableCell(name, source, given, place))
+            cells.append(TableCell(name, source, given, folder / f"{slugify(name)}-seed{seed}"))
     return cells
-
-
-def find_cell(folder: Path, name: str) -> Path:
-    """A run in a shared folder, by its seed and digest: its variants may have been renamed since it was played."""
-    ending = re.search(r"-seed\d+-[0-9a-f]{12}(\.zip)?$", name)
-    return folder / name if ending is None else next(folder.glob(f"*{ending[0]}"), folder / name)
 
 
 def load_cell_config(cell: TableCell) -> RunConfig:
@@ -292,28 +259,6 @@ def run_cells(cells: Sequence[TableCell], processes: int) -> Iterator[tuple[Tabl
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-def store_run(cell: TableCell, store: Path) -> None:
-    """Write the archive of a finished run into a store, unless it is there."""
-    place = find_cell(store, f"{cell.folder.name}.zip")
-    if not place.exists():
-        write_archive(place, {}, [(cell.folder.name, RunFolder(cell.folder).publish())])
-
-
-def restore_runs(cells: Sequence[TableCell], store: Path) -> None:
-    """Unpack the stored ones of these runs where they would be played, if they are of the same configuration."""
-    for cell in cells:
-        place = find_cell(store, f"{cell.folder.name}.zip")
-        if cell.folder.exists() or not place.exists():
-            continue
-        archive = Archive(place)
-        (name,) = archive.runs
-        wanted = load_config(cell.source, [*cell.changes, *CELL_OUTPUT])
-        with archive.unpack(name, [RECORD]) as folder:
-            if RunFolder(folder).record.config_digest != wanted.digest:
-                raise OptionError(f"{place} is of a run with another configuration: move or delete it, and start again")
-        archive.extract(name, cell.folder)
 
 
 def _silence_progress() -> None:

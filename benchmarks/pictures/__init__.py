@@ -33,13 +33,13 @@ def make_drawings() -> dict[str, Drawing]:
     from benchmarks.pictures.divisions import DIVISIONS
     from benchmarks.pictures.recording import draw_demo
     from benchmarks.pictures.results import draw_overview, draw_small_model
-    from benchmarks.skills_tables import FEDAGENT, describe_experiment
+    from benchmarks.skills_pages import FEDAGENT
     from benchmarks.small_model import CURVES, load_kept
 
     drawn = {"whole": draw_whole(), "round": draw_round(), "demo": draw_demo()}
     drawn |= {name: draw() for name, draw in DIVISIONS.items()}
-    if (shown := describe_experiment(FEDAGENT)) is not None:
-        drawn["overview"] = draw_overview(shown[0])
+    if (results := FEDAGENT.read()) is not None:
+        drawn["overview"] = draw_overview(results)
     if (small := load_kept().get(CURVES.name)) is not None:
         drawn["small-model"] = draw_small_model(small)
     return drawn

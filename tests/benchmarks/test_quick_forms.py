@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import partitions, skills_tables, small_model, tables
+from benchmarks import partitions, skills_pages, small_model, tables
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.communication import RANK, SHAPES, count_fedgrpo_bytes, count_payload_bytes, make_adapter_message
 from benchmarks.small_model import PAGE, TABLES, describe, load_kept
@@ -80,14 +80,8 @@ OTHERS = {
     "record-demo": "runs the demo",
     "records-rules": "",
     "screenshots": "starts a browser",
-    "skills-designs": "",
-    "skills-fedagent": "trains",
-    "skills-fedgrpo": "trains",
-    "skills-fedmoa": "trains",
-    "skills-methods": "trains",
     "skills-pages": "draws every figure",
     "smaller-grids": "",
-    "skills-pubswap": "trains",
     "small-math": "trains a model of 135 million parameters",
     "small-skills": "trains a model of 135 million parameters",
     "small-skills-factors": "trains a model of 135 million parameters",
@@ -201,7 +195,7 @@ def elsewhere(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     shutil.copytree(root / "docs" / "pictures", pictures)
     shutil.copy(root / "benchmarks" / "pictures" / "demo.jsonl", tmp_path)
     monkeypatch.setattr(tables, "RUNS", tmp_path / "runs")
-    monkeypatch.setattr(skills_tables, "PAGES", pages)
+    monkeypatch.setattr(skills_pages, "FOLDER", pages)
     monkeypatch.setattr(small_model, "PAGE", pages / PAGE.name)
     monkeypatch.setattr("benchmarks.pictures.PICTURES", pictures)
     monkeypatch.setattr("benchmarks.pictures.screens.PICTURES", pictures)

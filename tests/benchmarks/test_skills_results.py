@@ -9,25 +9,20 @@ from typing import Any
 
 import pytest
 
-from benchmarks.curves import Point, compute_area, find_round_reaching
+from benchmarks.curves import Point, compute_area
 from benchmarks.excerpts import make_marks
+from benchmarks.kept_results import collect_results, load_results, save_results
+from benchmarks.skills_pages import PAGES, SuitePage, make_weight_column, read_weight_of_styles
 from benchmarks.skills_results import (
-    AREA,
     FIGURES,
-    REACHED,
     TableResults,
-    collect_results,
     compare_pairs,
-    describe_results,
     describe_suite,
-    load_results,
     make_metric_column,
     read_suite,
-    save_results,
     write_page,
 )
-from benchmarks.skills_tables import EXPERIMENTS, describe_experiment, load_kept_results
-from benchmarks.tables import ExperimentTable, TableCell, list_cells
+from benchmarks.tables import ExperimentTable, TableCell
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError
 from fedagentgym.federation.records import COLUMNS, DIRECTIONS
@@ -95,51 +90,51 @@ def cells(tmp_path: Path) -> list[TableCell]:
 
 
 def test_what_is_finished_is_collected_and_kept(cells: list[TableCell], tmp_path: Path) -> None:
-    results = collect_results(TABLE, cells, target=0.7)
+    results = collect_results(TABLE, cells)
     assert results is not None
     often, seldom = results.get("FedAgent, tau = 5"), results.get("FedAgent, tau = 40")
     assert often.seeds == (0, 1, 2) and seldom.seeds == (0, 1)
     assert often.row.values[SUCCESS] == pytest.approx((0.9, 0.93, 0.96))
-    assert often.row.values[AREA] == pytest.approx((0.7, 0.73, 0.76)) and often.row.values[REACHED] == (1, 1, 1)
-    assert seldom.row.values[REACHED] == (math.inf, math.inf)
     assert often.skills["Bost"].misled and often.skills["Bost"].after == pytest.approx(1.03)
     save_results(results, tmp_path / "results.json")
     assert load_results(tmp_path / "results.json") == results
-    assert collect_results(TABLE, cells[-1:], target=0.7) is None
+    assert collect_results(TABLE, cells[-1:]) is None
     (tmp_path / "results.json").write_text('{"table": 1}')
     with pytest.raises(DataError, match="not the results"):
         load_results(tmp_path / "results.json")
 
 
-def test_what_the_runs_recorded_stands_below_the_differences(cells: list[TableCell], tmp_path: Path) -> None:
+def test_what_the_runs_recorded_stands_below_the_beliefs(cells: list[TableCell]) -> None:
     """Of the rows that have it; a row without it has an empty field, not zero."""
-    read = {"episodes": make_metric_column("episodes", total=True), "of a round": make_metric_column("episodes")}
-    results = collect_results(TABLE, cells, 0.7, {**read, "never": make_metric_column("no such metric")})
+    columns = {
+        "episodes": make_metric_column("episodes", total=True),
+        "of a round": make_metric_column("episodes"),
+        "never": make_metric_column("no such metric"),
+    }
+    results = collect_results(TABLE, cells)
     assert results is not None
-    save_results(results, tmp_path / "kept.json")
-    again = load_results(tmp_path / "kept.json")
-    assert again.get("FedAgent, tau = 5").diagnostics["episodes"] == (200.0, 200.0, 200.0)
-    assert all(math.isnan(value) for value in again.get("before").diagnostics["episodes"])
-    told = describe_results(again, PAIRS, 0.04)
+    rows = []
+    for one in results.rows:
+        folders = [cell.folder for cell in cells if cell.row == one.row.name][: len(one.seeds)]
+        read = {name: tuple(column(folder, {}) for folder in folders) for name, column in columns.items()}
+        rows.append(replace(one, diagnostics=read))
+    assert all(math.isnan(value) for value in rows[0].diagnostics["episodes"])
+    told = describe_suite(replace(results, rows=tuple(rows)))
     assert "| before | 0.610 | 0.610 | 0.410 | 0.410 |" in told
     _, _, shown = told.partition("From the records of the runs")
-    assert "| FedAgent, tau = 5 | 200 |  | 100 |" in shown
-    assert "| FedAgent, tau = 40 | 100 |  | 100 |" in shown
+    assert "| FedAgent, tau = 5 | 200 | 100 |  |" in shown
+    assert "| FedAgent, tau = 40 | 100 | 100 |  |" in shown
     assert "before" not in shown
 
 
 def test_pairs_are_compared_over_the_seeds_that_all_have(cells: list[TableCell]) -> None:
-    results = collect_results(TABLE, cells, target=0.7)
+    results = collect_results(TABLE, cells)
     assert results is not None
     gained, lost = compare_pairs(results, PAIRS, SUCCESS)
     assert gained.values == pytest.approx((0.4, 0.42)) and lost.values == pytest.approx((-0.3, -0.31))
     alone = replace(results, rows=results.rows[:2])
     assert [len(one.values) for one in compare_pairs(alone, PAIRS, SUCCESS)] == [3]
     assert compare_pairs(replace(results, rows=results.rows[:1]), PAIRS, SUCCESS) == []
-    text = describe_results(results, PAIRS, 0.04)
-    assert "| FedAgent, tau = 40 - FedAgent, tau = 5 | -0.305 (-0.300, -0.310) |  |  |  | too few runs |" in text
-    assert "| 0.930 (0.900, 0.930, 0.960) | 0.730 (0.700, 0.730, 0.760) | 1.0 (3 of 3) | 3 | 200 | 2.0 |" in text
-    assert "none of 2" in text
 
 
 def test_figures_stand_between_the_markers(tmp_path: Path) -> None:
@@ -157,7 +152,7 @@ def test_pictures_are_drawn_and_the_same_each_time(cells: list[TableCell], tmp_p
     pytest.importorskip("matplotlib")
     from benchmarks.skills_figures import compute_band, draw_results
 
-    results = collect_results(TABLE, cells, target=0.7)
+    results = collect_results(TABLE, cells)
     assert results is not None
     files = draw_results(results, tmp_path, "small")
     assert sorted(files.values()) == [f"small-{what}.png" for what in ("bytes", "curves", "skills", "tau")]
@@ -172,31 +167,26 @@ def test_pictures_are_drawn_and_the_same_each_time(cells: list[TableCell], tmp_p
     assert "Success against tau" not in draw_results(alone, tmp_path, "alone")
 
 
-def test_tables_share_runs_and_changed_settings_make_new_ones(tmp_path: Path) -> None:
-    one = ExperimentTable("one", {"start": "tiny-skills:zero-shot", "more": "tiny-skills"}, seeds=2)
-    other = ExperimentTable("other", {"zero-shot": "tiny-skills:zero-shot"}, seeds=2)
-    ours, theirs = list_cells(one, tmp_path, shared=tmp_path), list_cells(other, tmp_path, shared=tmp_path)
-    assert [cell.row for cell in ours] == ["start", "more", "start", "more"]
-    assert [cell.folder for cell in theirs] == [cell.folder for cell in ours if cell.row == "start"]
-    assert len({cell.folder for cell in ours}) == 4
-    changed = list_cells(other, tmp_path, ["evaluation.tasks=8"], shared=tmp_path)
-    assert not {cell.folder for cell in changed} & {cell.folder for cell in theirs}
-    earlier = theirs[0].folder.with_name(theirs[0].folder.name.replace("zero-shot", "not-trained"))
-    earlier.mkdir()
-    assert list_cells(other, tmp_path, shared=tmp_path)[0].folder == earlier, "the variant had another name"
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_hold_the_figures_of_the_committed_results(page: SuitePage, root: Path) -> None:
+    text = (root / "docs" / "experiments" / f"{page.name}.md").read_text()
+    results, (begin, end) = page.read(), make_marks(FIGURES)
+    figures = text.partition(begin)[2].partition(end)[0]
+    assert results is not None and figures.split("![")[0].strip() == describe_suite(results).strip()
+    assert "\n3. " in text.partition("<!-- hypotheses: begin -->")[2].partition("<!-- hypotheses: end -->")[0]
 
 
-def test_pages_hold_the_figures_of_the_kept_results(root: Path) -> None:
-    for experiment in EXPERIMENTS:
-        short = experiment.table.name.removeprefix("skills-")
-        page = (root / "docs" / "experiments" / f"{short}.md").read_text()
-        _, begin, rest = page.partition(make_marks(FIGURES)[0])
-        figures, end, _ = rest.partition(make_marks(FIGURES)[1])
-        assert begin and end
-        if (shown := describe_experiment(experiment)) is None:
-            assert "|" not in figures, "figures that no kept results stand behind"
-            continue
-        assert figures.split("![")[0].strip() == shown[1].strip()
+def test_a_weight_at_the_end_is_the_mean_over_clients(tmp_path: Path) -> None:
+    clients = {
+        "0": {"weight/format": 0.2, "weight/style/bare": 0.4},
+        "1": {"weight/format": 0.4, "weight/style/unit": 0.2},
+    }
+    lines = [{"round": 0, "metrics": {}}, {"round": 1, "metrics": {}, "clients": clients}]
+    (tmp_path / "metrics.jsonl").write_text("".join(canonical_json(line) + "\n" for line in lines))
+    assert make_weight_column("format")(tmp_path, {}) == pytest.approx(0.3)
+    assert read_weight_of_styles(tmp_path, {}) == pytest.approx(0.3)
+    (tmp_path / "metrics.jsonl").write_text(canonical_json(lines[0]) + "\n")
+    assert make_weight_column("format")(tmp_path, {}) == read_weight_of_styles(tmp_path, {}) == 0.25
 
 
 def test_a_suites_results_are_a_table_of_each_scenario(root: Path) -> None:
@@ -210,13 +200,9 @@ def test_a_suites_results_are_a_table_of_each_scenario(root: Path) -> None:
         assert [curve[-1].success for curve in row.curves] == list(row.row.values["success"])
         assert row.seeds == tuple(range(12)) and row.row.env_steps == 10240 and len(row.curves[0]) == 5
     assert not describe_suite(found).strip()  # its records name no misconceptions, and it has no diagnostics
-    kept = load_kept_results(EXPERIMENTS[0])
-    assert kept is not None and "| zero-shot | 0.359 | 0.359 | 0.650 | 0.650 |" in describe_suite(kept)
 
 
 def test_the_area_is_the_mean_over_episodes() -> None:
     curve = [Point(0, 0, 0, 0.2), Point(1, 100, 1, 0.4), Point(3, 400, 3, 0.8)]
     assert compute_area(curve) == pytest.approx((100 * 0.3 + 300 * 0.6) / 400)
     assert compute_area(curve[:1]) == 0.2
-    assert find_round_reaching(curve, 0.4) == 1 and find_round_reaching(curve, 0.2) == 0
-    assert math.isinf(find_round_reaching(curve, 0.9))

@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks import learning, misconceptions, small_model, tables, webshop
 from benchmarks.__main__ import BENCHMARKS
+from benchmarks.kept_results import load_results
 from benchmarks.measurement import Measurement
-from benchmarks.skills_results import load_results
 from benchmarks.tables import Row
 from fedagentgym.envs.make import open_pool
 from fedagentgym.learning.recipe import Recipe

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,20 +89,6 @@ def test_what_is_there_is_not_run_again(table: ExperimentTable, played: Path) ->
         "fedagent: held-out success",
         "one client: held-out success",
     ]
-
-
-def test_stored_records_are_the_table_elsewhere(table: ExperimentTable, played: Path, tmp_path: Path) -> None:
-    rows = run_table(table, played, store=tmp_path / "cells")
-    assert sorted(place.name for place in (tmp_path / "cells").iterdir()) == [
-        "fedagent-seed0.zip",
-        "one-client-seed0.zip",
-    ]
-    again = run_table(table, tmp_path / "again", store=tmp_path / "cells")
-    assert [row.values for row in again] == [row.values for row in rows]
-    assert not (tmp_path / "again" / "fedagent-seed0" / "rounds").exists()
-    changed = replace(table, changes=("learning.tasks_per_step=7",))
-    with pytest.raises(OptionError, match="is of a run with another configuration"):
-        run_table(changed, tmp_path / "changed", store=tmp_path / "cells")
 
 
 def test_a_run_of_another_configuration_is_not_taken_for_this_one(table: ExperimentTable, played: Path) -> None:

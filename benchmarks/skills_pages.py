@@ -1,0 +1,127 @@
+"""The pages of suites in Skills: what the leaderboard's tables do not show, and pictures.
+
+    python -m benchmarks skills-pages
+
+A page, such as `docs/experiments/fedagent.md`, has text that was written by hand, the leaderboard's tables (`excerpts.py`), and
+what this writes from the suite's results: success apart by belief, numbers from the records of the runs, pictures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks import ROOT
+from benchmarks.measurement import Measurement
+from benchmarks.skills_results import TableResults, describe_suite, make_metric_column, read_suite, write_page
+from benchmarks.tables import Column, Record
+from fedagentgym.federation.records import read_metrics_log
+
+FOLDER = ROOT / "docs" / "experiments"
+RESULTS = ROOT / "leaderboard" / "results"
+SHARED = ("accuracy/skills", "format")
+OBJECTIVES = 4
+"""Of a client, in the first scenario of `skills-fedmoa-v1`."""
+
+
+@dataclass(frozen=True)
+class SuitePage:
+    """A page of a suite."""
+
+    suite: str
+    diagnostics: Mapping[str, Column] = field(default_factory=dict)
+    """Read from the runs' records to explain a difference; they are not compared."""
+
+    @property
+    def name(self) -> str:
+        """The name of the page's file, without its ending."""
+        return self.suite.removeprefix("skills-").rpartition("-")[0]
+
+    def read(self) -> TableResults | None:
+        """The suite's results; None before it was played."""
+        return read_suite(self.suite, RESULTS, self.diagnostics)
+
+
+def make_weight_column(objective: str) -> Column:
+    """The mean weight over clients of an objective that all have, after the last round; an equal share where none trained."""
+
+    def read_weight(folder: Path, record: Record) -> float:
+        *_, last = read_metrics_log(folder / "metrics.jsonl")
+        weights = [float(reported[f"weight/{objective}"]) for reported in last.get("clients", {}).values()]
+        return sum(weights) / len(weights) if weights else 1 / OBJECTIVES
+
+    return read_weight
+
+
+def read_weight_of_styles(folder: Path, record: Record) -> float:
+    """The mean weight of a client's own styles after the last round; an equal share where none trained."""
+    *_, last = read_metrics_log(folder / "metrics.jsonl")
+    weights = [
+        float(weight)
+        for reported in last.get("clients", {}).values()
+        for name, weight in reported.items()
+        if name.startswith("weight/style/")
+    ]
+    return sum(weights) / len(weights) if weights else 1 / OBJECTIVES
+
+
+FEDAGENT = SuitePage("skills-fedagent-v1")
+PAGES = (
+    FEDAGENT,
+    SuitePage("skills-fedgrpo-v1", {"mean score that experts gave": make_metric_column("scores/mean")}),
+    SuitePage(
+        "skills-pubswap-v1",
+        {
+            "public answers": make_metric_column("public/answers", total=True),
+            "public answers, right": make_metric_column("public/right", total=True),
+            "public answers, swapped": make_metric_column("public/swapped", total=True),
+            "length of an update": make_metric_column("update_norm"),
+        },
+    ),
+    SuitePage(
+        "skills-fedmoa-v1",
+        {
+            **{f"weight of {name} at the end": make_weight_column(name) for name in SHARED},
+            "weight of a style at the end": read_weight_of_styles,
+            **{
+                f"reward for the layout, round {number}": make_metric_column("reward/format", at=number)
+                for number in (1, 4)
+            },
+            **{
+                f"agreement of {name}": make_metric_column(f"delta/{name}")
+                for name in (*SHARED, "style/bare", "style/unit")
+            },
+            "success of clients on their own tasks while they learn, last round": make_metric_column("success", at=16),
+            "length of an update": make_metric_column("update_norm"),
+        },
+    ),
+    SuitePage("skills-methods-v1"),
+)
+
+
+def write_pages(quick: bool = False) -> list[Measurement]:
+    """Write the tables and pictures of docs/experiments, and README's two pictures, from the committed results."""
+    from benchmarks.pictures import PICTURES
+    from benchmarks.pictures.results import draw_overview, draw_small_model
+    from benchmarks.skills_figures import draw_results
+    from benchmarks.small_model import CURVES, load_kept, write_small_page
+
+    written = []
+    for page in PAGES:
+        if (results := page.read()) is None:
+            continue
+        pictures = draw_results(results, FOLDER, page.name)
+        write_page(FOLDER / f"{page.name}.md", f"{describe_suite(results)}\n{link_pictures(pictures)}\n")
+        written.append(Measurement(f"docs/experiments/{page.name}.md", len(results.rows), "rows"))
+        if page is FEDAGENT:
+            draw_overview(results).save(PICTURES / "overview.svg")
+    write_small_page()
+    if (small := load_kept().get(CURVES.name)) is not None:
+        draw_small_model(small).save(PICTURES / "small-model.svg")
+    return written
+
+
+def link_pictures(pictures: Mapping[str, str]) -> str:
+    """The pictures of a page (title -> file)."""
+    return "\n".join(f"![{title}]({file})" for title, file in pictures.items())
