@@ -62,7 +62,6 @@ BENCHMARKS = Registry(
         "records-rules": "benchmarks.records_rules:run",
         "report": "benchmarks.report:write_report",
         "small-math": "benchmarks.small_model:run_math",
-        "small-skills": "benchmarks.small_model:run_curves",
         "small-skills-factors": "benchmarks.small_model:run_factors",
         "speed-adapters": "benchmarks.adapters:run",
         "speed-agents": "benchmarks.agents:run",

@@ -1,6 +1,6 @@
 """The results of a table of runs as one file of plain numbers, which is kept with the source.
 
-runs/small-skills/results.json      every finished seed of every row      benchmarks/results/small-skills.json      the same, kept
+runs/small-math/results.json      every finished seed of every row      benchmarks/results/small-math.json      the same, kept
 """
 
 from __future__ import annotations

@@ -103,9 +103,9 @@ PAGES = (
 def write_pages(quick: bool = False) -> list[Measurement]:
     """Write the tables and pictures of docs/experiments, and README's two pictures, from the committed results."""
     from benchmarks.pictures import PICTURES
-    from benchmarks.pictures.results import draw_overview, draw_small_model
+    from benchmarks.pictures.results import SMALL, draw_overview, draw_small_model
     from benchmarks.skills_figures import draw_results
-    from benchmarks.small_model import CURVES, load_kept, write_small_page
+    from benchmarks.small_model import write_small_page
 
     written = []
     for page in PAGES:
@@ -117,7 +117,7 @@ def write_pages(quick: bool = False) -> list[Measurement]:
         if page is FEDAGENT:
             draw_overview(results).save(PICTURES / "overview.svg")
     write_small_page()
-    if (small := load_kept().get(CURVES.name)) is not None:
+    if (small := read_suite(SMALL, RESULTS)) is not None:
         draw_small_model(small).save(PICTURES / "small-model.svg")
     return written
 

@@ -1,6 +1,5 @@
-"""A real language model in small, SmolLM2-135M: the tables and the picture of docs/experiments/real-model.md.
+"""A real language model in small, SmolLM2-135M: two tables of docs/experiments/real-model.md.
 
-    python -m benchmarks small-skills            four clients together and one by itself: README's second picture
     python -m benchmarks small-skills-factors    what decides: each setting changed by itself
     python -m benchmarks small-math              generated mathematics
 
@@ -31,7 +30,6 @@ from benchmarks.tables import (
 
 KEPT = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "experiments" / "real-model.md"
-TOGETHER, ALONE = "four clients", "a client alone"
 TUNING_SEEDS = 100
 """The suite `methods-small-skills-v1` reports seeds from 0 on."""
 QUICK_CHANGES = (
@@ -54,14 +52,6 @@ def start(folder: Path, record: Record) -> float:
 
 
 COLUMNS = {"held-out success": success, "at the start": start}
-CURVES = ExperimentTable(
-    "small-skills",
-    {TOGETHER: "small-skills", ALONE: "small-skills:local-0"},
-    COLUMNS,
-    seeds=1,
-    changes=("evaluation.every=3", "federation.workers=0"),
-    processes=1,
-)
 FACTORS = ExperimentTable(
     "small-skills-factors",
     {
@@ -91,17 +81,12 @@ MATH = ExperimentTable(
     changes=("federation.workers=0",),
     processes=1,
 )
-TABLES = (CURVES, FACTORS, MATH)
+TABLES = (FACTORS, MATH)
 
 
 def make_quick(table: ExperimentTable) -> ExperimentTable:
     """One round of every row that the whole table has, with an agent that has imitated next to nothing."""
     return replace(table.make_quick(table.rows, (*table.changes, *QUICK_CHANGES), seeds=1), row_changes={})
-
-
-def run_curves(quick: bool = False) -> list[Measurement]:
-    """Four clients of small-skills together, and one of them by itself."""
-    return _run(CURVES, quick)
 
 
 def run_factors(quick: bool = False) -> list[Measurement]:

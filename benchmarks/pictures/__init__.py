@@ -32,14 +32,14 @@ def make_drawings() -> dict[str, Drawing]:
     from benchmarks.pictures.diagrams import draw_round, draw_whole
     from benchmarks.pictures.divisions import DIVISIONS
     from benchmarks.pictures.recording import draw_demo
-    from benchmarks.pictures.results import draw_overview, draw_small_model
-    from benchmarks.skills_pages import FEDAGENT
-    from benchmarks.small_model import CURVES, load_kept
+    from benchmarks.pictures.results import SMALL, draw_overview, draw_small_model
+    from benchmarks.skills_pages import FEDAGENT, RESULTS
+    from benchmarks.skills_results import read_suite
 
     drawn = {"whole": draw_whole(), "round": draw_round(), "demo": draw_demo()}
     drawn |= {name: draw() for name, draw in DIVISIONS.items()}
     if (results := FEDAGENT.read()) is not None:
         drawn["overview"] = draw_overview(results)
-    if (small := load_kept().get(CURVES.name)) is not None:
+    if (small := read_suite(SMALL, RESULTS)) is not None:
         drawn["small-model"] = draw_small_model(small)
     return drawn

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from benchmarks.pictures.canvas import NARROW, Drawing, spread_apart
 from benchmarks.skills_figures import compute_band
-from benchmarks.skills_results import TableResults
+from benchmarks.skills_results import RowResults, TableResults
 from fedagentgym.algorithms.runtime import Runtime
 from fedagentgym.experiment.config import load_config
 
@@ -21,7 +21,12 @@ ROWS = {
     "a client alone": ("one client alone", "red"),
     "zero-shot": ("before training", "muted"),
 }
-LOW, HIGH = 0.4, 1.0
+SMALL = "methods-small-skills-v1"
+SMALL_ROWS = {
+    "FedAgent": ("four clients", "blue"),
+    "a client alone": ("one client alone", "red"),
+    "zero-shot": ("before training", "muted"),
+}
 
 
 @dataclass(frozen=True)
@@ -49,39 +54,32 @@ def draw_overview(results: TableResults) -> Drawing:
         "Above: the tasks of eight clients. Below: success over training, alone, federated, in one place", 572, NARROW
     )
     _draw_clients(drawing, Frame(64, 52, 264, 192))
-    curves = []
-    for name, (label, color) in ROWS.items():
-        episodes, success, half = compute_band(results.get(name))
-        points = zip(episodes.tolist(), success.tolist(), half.tolist(), strict=True)
-        curves.append(Curve(label, color, list(points)))
-    last, seeds = max(curve.points[-1][0] for curve in curves), len(results.get(TOGETHER).seeds)
     drawing.add_text(24, 316, "Success on held-out tasks of all 32 categories", bold=True)
-    draw_curves(drawing, curves, Frame(64, 336, 184, 192), f"episodes, 0 to {last:,.0f} ({seeds} seeds, 95 %)")
+    draw_curves(drawing, results, ROWS, Frame(64, 336, 184, 192), low=0.4)
     return drawing
 
 
 def draw_small_model(results: TableResults) -> Drawing:
-    """Success of a language model over the rounds, four clients together and one alone; one seed."""
-    drawing = Drawing("SmolLM2-135M: success over the rounds, four clients together and one alone", 262, NARROW)
-    curves = []
-    for one, color in zip(results.rows, ("blue", "red"), strict=True):
-        curves.append(Curve(one.row.name, color, [(point.round, point.success, 0.0) for point in one.curves[0]]))
-    last = curves[0].points[-1][0]
+    """Success of a language model while it learns, four clients together and one alone."""
+    drawing = Drawing("SmolLM2-135M: success over training, four clients together and one alone", 262, NARROW)
     drawing.add_text(24, 32, "SmolLM2-135M: success on held-out tasks", bold=True)
     drawing.add_text(24, 54, "of all four clients", bold=True)
-    draw_curves(drawing, curves, Frame(64, 78, 200, 140), f"rounds, 0 to {last:g} (one seed)")
+    draw_curves(drawing, results, SMALL_ROWS, Frame(64, 78, 184, 140), low=0.0)
     return drawing
 
 
-def draw_curves(drawing: Drawing, curves: Sequence[Curve], frame: Frame, across: str) -> None:
-    """Curves with their bands and the values of their ends."""
+def draw_curves(
+    drawing: Drawing, results: TableResults, rows: Mapping[str, tuple[str, str]], frame: Frame, low: float
+) -> None:
+    """Curves of these rows (title -> label and color) with their bands and the values of their ends, from `low` to 1."""
+    curves = [Curve(label, color, _list_points(results.get(name))) for name, (label, color) in rows.items()]
     last = max(curve.points[-1][0] for curve in curves)
 
     def place(x: float, y: float) -> tuple[float, float]:
-        share = (HIGH - min(max(y, LOW), HIGH)) / (HIGH - LOW)
+        share = (1 - min(max(y, low), 1)) / (1 - low)
         return frame.left + frame.width * x / last, frame.top + frame.height * share
 
-    for tick in np.arange(LOW, HIGH + 0.1, 0.2).tolist():
+    for tick in np.arange(low, 1.1, 0.2).tolist():
         _, y = place(0, tick)
         drawing.add_line([(frame.left, y), (frame.left + frame.width, y)], "edge", 1)
         drawing.add_text(frame.left - 8, y + 5, f"{tick:.1f}", "muted", anchor="end")
@@ -99,8 +97,14 @@ def draw_curves(drawing: Drawing, curves: Sequence[Curve], frame: Frame, across:
     heights = spread_apart([place(last, end)[1] for end in ends], 19)
     for curve, end, y in zip(curves, ends, heights, strict=True):
         drawing.add_text(frame.left + frame.width + 8, y + 5, f"{end:.2f} {curve.label}", curve.color)
-    below = frame.top + frame.height + 28
-    drawing.add_text(frame.left + frame.width / 2, below, across, "muted", anchor="middle")
+    seeds = len(results.get(next(iter(rows))).seeds)
+    below = f"episodes, 0 to {last:,.0f} ({seeds} seeds, 95 %)"
+    drawing.add_text(frame.left + frame.width / 2, frame.top + frame.height + 28, below, "muted", anchor="middle")
+
+
+def _list_points(row: RowResults) -> list[tuple[float, float, float]]:
+    episodes, success, half = compute_band(row)
+    return list(zip(episodes.tolist(), success.tolist(), half.tolist(), strict=True))
 
 
 def _draw_clients(drawing: Drawing, frame: Frame) -> None:

@@ -83,7 +83,6 @@ OTHERS = {
     "skills-pages": "draws every figure",
     "smaller-grids": "",
     "small-math": "trains a model of 135 million parameters",
-    "small-skills": "trains a model of 135 million parameters",
     "small-skills-factors": "trains a model of 135 million parameters",
     "table1-tiny": "trains",
     "webshop-figures": "plays a shop many times",
