@@ -287,7 +287,8 @@ class TaskPool:
         if all(value is None for value in found):
             known = sorted({"category", *self.columns, *(list_payload_fields(self[0].payload) if len(self) else ())})
             raise unknown_name_error(f"field of the tasks of {self.env}", name, known)
-        if unfit := next((place for place, value in enumerate(found) if not is_value(value)), None):
+        unfit = next((place for place, value in enumerate(found) if not is_value(value)), None)
+        if unfit is not None:
             shown = "nothing" if found[unfit] is None else show_value(found[unfit])
             raise DataError(
                 f"the task {self.ids[unfit]!r} has {shown} in the field {name!r}: clients are formed by texts or whole numbers "
