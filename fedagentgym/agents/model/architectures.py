@@ -15,7 +15,7 @@ class Architecture(NamedTuple):
     """An architecture's additions to the common layer: norm, attention with rotary positions, sum, norm, gated SiLU, sum.
 
     `biases` are those of queries, keys and values, `head_norms` those of every query and key head; `head_width` and `window`
-    are what `config.json` may leave out.
+    are the defaults where `config.json` leaves them out.
     """
 
     biases: bool = False
