@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -41,10 +41,6 @@ from fedagentgym.envs.registry import find_env_id
 from fedagentgym.learning.rollouts import RolloutStats, collect
 from fedagentgym.learning.settings import TEST_SPLITS, EvaluationSet, EvaluationSettings
 from fedagentgym.learning.trajectory import Group, Trajectory, Turn, format_line
-
-if TYPE_CHECKING:
-    from fedagentgym.envs.core import TextEnv
-
 
 log = get_logger(__name__)
 
@@ -282,7 +278,9 @@ def _find_reason(turn: Turn, agent: Player) -> str:
         return "lack <action>...</action>"
     if getattr(template, "think", False) and ("<think>" not in reply or "</think>" not in reply):
         return "lack the <think>...</think> that the prompt requires"
-    return "contain more than one action"
+    if reply.count("<action>") > 1:
+        return "contain more than one action"
+    return "do not have the form that the parser requires"
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
-
-if TYPE_CHECKING:
-    pass
+from typing import Any, NamedTuple, Self
 
 
 class Architecture(NamedTuple):
