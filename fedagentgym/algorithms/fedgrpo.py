@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,9 +71,6 @@ from fedagentgym.learning.advantages import Deviation, kept_format, objective_va
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.state import mean_metrics
 from fedagentgym.learning.trajectory import Group, format_line
-
-if TYPE_CHECKING:
-    pass
 
 EXPERT = "expert"
 """The set of a client's state that holds the parameters of its expert."""

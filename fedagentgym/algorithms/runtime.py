@@ -39,7 +39,6 @@ from fedagentgym.learning.state import SiteState, get_trainable_policy
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
-    from fedagentgym.agents.settings import AgentSettings
     from fedagentgym.envs.core import TextEnv
     from fedagentgym.envs.pool import TaskPool
     from fedagentgym.learning.learner import LocalTraining
