@@ -51,7 +51,7 @@ class RefutedError(DataError):
 def refute(
     claim: str, where: str = "", *, error: type[FedAgentGymError] = FedAgentGymError, below: Path | None = None
 ) -> Iterator[None]:
-    """Whatever is wrong within refutes a claim; the text leaves out the folder `below` which the files lie."""
+    """Turn an error of the block into a `RefutedError` of a claim; its text names files relative to the folder `below`."""
     try:
         yield
     except RefutedError:
@@ -171,7 +171,7 @@ class Part:
 class Due:
     """The content that belongs into the folder of a run by its configuration, with the environments of this machine.
 
-    A training run also has a `curve`, evaluated after `rounds`, of which `ranked_round` says which is ranked, and a division of
+    A training run also has a `curve`, evaluated after `rounds`, of which `ranking.round` says which is ranked, and a division of
     tasks; `own_worlds` says whether clients' own variants are ranked too.
     """
 
@@ -308,7 +308,7 @@ class Expected:
 def read_played(
     run: RunFolder, due: Due, record: RunRecord, where: str, visit: Callable[[Expected, Line], Trajectory]
 ) -> Played:
-    """Every episode of a run that ranks something, as `visit` returns it for what belongs at a line's place and the line."""
+    """Read every episode of a run that ranks something; `visit` gets what belongs at a line's place and the line itself."""
     cut, ranked = 0, record.ranked
     assert ranked is not None
 
