@@ -22,7 +22,7 @@ class RunResult:
 
     Attributes:
         folder: The run's folder.
-        record: Configuration, versions, results and cost: the content of `result.json`.
+        record: The content of `result.json`: environment, agent, results, cost and versions.
     """
 
     folder: Path
