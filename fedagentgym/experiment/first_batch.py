@@ -140,7 +140,7 @@ class FirstBatch:
                 subtract_shown(ever, once, 2),
                 MIN_ROOM,
                 False,
-                "the agent does nearly always what it does once, so practice has little to choose from; "
+                "the agent does nearly the same in every attempt, so practice has little to choose from; "
                 + ("it can do these tasks" if once > 0.5 else "it cannot do these tasks: let it imitate more"),
             ),
             Gate(

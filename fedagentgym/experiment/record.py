@@ -121,7 +121,7 @@ def rank(run: Run, records: Sequence[Record]) -> tuple[TasksRecord | None, Evalu
 
 
 def _open_kept(run: Run, number: int) -> Callable[[int], Message]:
-    """A reader of what clients of a simulation kept after a round: the newest one, or the one before it."""
+    """A reader of what clients of a simulation kept after a round whose states are still stored."""
     heads = CommitStore(run.folder / "rounds").read_note(number).heads
     store = StateStore(run.folder / "states")
 

@@ -1,9 +1,9 @@
 """`fedagentgym compare`: which entry is better, by how much, and with which confidence.
 
-It compares episodes: the ranked ones of a run, or those of its last evaluation; of the runs of several seeds (`train --seeds`),
-of a result, of an evaluation, or of a file. Agents that were not trained are compared over tasks. Methods are compared over their
-runs, paired by seed: from `MIN_REPLICATES` seeds on with intervals and tests; a single run each has intervals over tasks,
-which are about these two policies only. p-values are corrected for the number of comparisons (Holm).
+It compares episodes: those of a run (the ranked ones, or else those of its last evaluation), of runs of several seeds
+(`train --seeds`), of a result, of an evaluation, or of a file. Agents that were not trained are compared over tasks. Methods are
+compared over their runs, paired by seed: from `MIN_REPLICATES` seeds on with intervals and tests; a single run each has intervals
+over tasks, which are about these two policies only. p-values are corrected for the number of comparisons (Holm).
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ def _measure_curve(suite: Suite, points: Sequence[CurvePoint]) -> dict[str, floa
 
 
 def _estimate(scenarios: Sequence[Sequence[RunNumbers]], trained: bool) -> Measures:
-    """The numbers over scenarios of equal weight: of a method in other runs, of an agent on other tasks (seeds are repeats)."""
+    """The numbers over scenarios of equal weight. Intervals are over runs for a method, over tasks for an agent."""
     runs = [run for rows in scenarios for run in rows]
     rows = {
         name: [[run.means[name] for run in rows] for rows in scenarios]

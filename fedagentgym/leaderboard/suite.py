@@ -6,9 +6,9 @@ Suites are data. Those of the package are `suites/NAME.yaml`; your own are files
     methods   a federated method trains under the scenario's division of tasks among clients, and its last or best round is
               ranked on `test`; a scenario is changes to the suite's configuration
 
-Where the last round is ranked (`ranked_round: last`) no method gains by more evaluations than others, and harm by training
-shows. A suite may rank the round that does best on `val` instead, as papers do: then methods have different numbers of choices,
-and one that only does harm has its untrained round ranked.
+Where the last round is ranked (`ranked_round: last`) no method gains by more evaluations than others, and a method that does harm
+shows it. A suite may rank the round that does best on `val` instead, as papers do: then methods have different numbers of
+choices, and one that only does harm has its untrained round ranked.
 
 Each comparison that is planned (`pairs`, `expected`) is tested, with one correction for all. What a suite expects has to be large
 enough for its seeds: `spread` says how much the difference of two runs varies, and a difference that so many seeds would not find
@@ -807,7 +807,7 @@ def name_tuning(suite: str) -> str:
 
 def make_tuning(suite: Suite) -> Suite:
     """The suite of the trials: the same in the worlds of its tuning, ranked on the selection split after the last round, and
-    evaluated at the ends alone."""
+    evaluated only before the first round and after the last."""
     if suite.tuning is None:
         raise OptionError(f"{suite.name} names no grid: a suite that is tuned has a section `tuning`")
     plain = suite.model_dump(mode="json", exclude_unset=True)
@@ -827,7 +827,7 @@ def make_tuning(suite: Suite) -> Suite:
 
 
 def find_definition(name: str, own: Suite | None = None) -> Suite | None:
-    """The suite of a result by its name, that of trials too: from the reader's own definition, or the package's if it has one."""
+    """The definition of a result's suite: the reader's own if given, else the package's; for trials the suite of trials."""
     base = name.removesuffix(TUNING)
     if own is None and base not in list_suites():
         return None

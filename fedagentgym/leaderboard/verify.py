@@ -3,9 +3,9 @@
 Proven is what follows from the episodes, since each is replayed in the verifier's own environment: that these actions earn these
 rewards, that no task or seed is missing or repeated, and every number computed from them. Which agent played is proven if it is a
 program of this package, or if its weights are available (`models`): on the methods track those of the ranked rounds, on the tasks
-that rank and on the curve's. What other rounds did is as the submitter wrote it, so that the choice among them is not proven. Nor
-are the cost of a run, and hosted models. A method's own code is loaded only on the verifier's request, since it comes from the
-submitter.
+that rank and on the curve's. What other rounds did is as the submitter wrote it, so that the choice among them is not proven. The
+cost of a run and the replies of a hosted model are not proven either. A method's own code is loaded only on the verifier's
+request, since it comes from the submitter.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ ABOUT = {
 
 @dataclass(frozen=True)
 class Held:
-    """A result with the suite against which it is held; `plugins` is the method's code that the verifier has loaded."""
+    """A result with the suite against which it is checked; `plugins` is the method's code that the verifier has loaded."""
 
     result: Result
     suite: Suite

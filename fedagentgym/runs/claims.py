@@ -100,7 +100,7 @@ def make_point(found: Evaluated, spent: Spent) -> CurvePoint:
 
 
 def describe_clients(client_split: ClientSplit, categories: Mapping[str, float]) -> tuple[ClientRecord, ...]:
-    """Every client of a division: its tasks by category, and its success in these, given that in each category."""
+    """Every client of a division: its tasks by category, and its success on them, from the success in each category."""
     names = client_split.table.names
     found = []
     for number, counts in enumerate(count_categories(client_split)):
@@ -147,7 +147,7 @@ def describe_env(
 
 @dataclass(frozen=True)
 class Part:
-    """Episodes that belong to a run: of these tasks of an environment, each `repeats` times, under seeds from one."""
+    """Episodes that belong to a run: these tasks of an environment, each `repeats` times, under seeds derived from `seed`."""
 
     env: TextEnv
     split: str

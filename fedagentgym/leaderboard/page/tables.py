@@ -325,7 +325,7 @@ def write_overview(methods: Sequence[Sequence[str]], agents: Sequence[Sequence[s
 
 
 def _escape_title(cell: str) -> str:
-    """A cell of somebody's text, behind which a colon and our numbers may stand.
+    """A cell with a title that others wrote, which a colon and our numbers may follow.
 
     >>> _escape_title("*mine*: 61.4 % [55.7, 67.1]")
     '\\\\*mine\\\\*: 61.4 % [55.7, 67.1]'
