@@ -59,8 +59,6 @@ from fedagentgym.runs.archive import Archive
 from fedagentgym.runs.folder import RunFolder, format_document
 from fedagentgym.runs.record import ENDPOINT, Usage, describe_agent, hide_secrets, publish_settings
 
-ROOT = Path("runs") / "leaderboard"
-
 
 @dataclass(frozen=True)
 class PlannedRun:
