@@ -204,7 +204,7 @@ _here: OneProcess = OneProcess()
 
 
 def here() -> OneProcess:
-    """What this process belongs to: itself alone, or the ranks of a sharded run."""
+    """The process or group of ranks that this process belongs to."""
     return _here
 
 

@@ -263,7 +263,7 @@ def check_run(run: RunFolder, due: Due, where: str = "") -> Examined:
         if (found.task, found.seed, found.sample) != (task, expected.seed, expected.sample):
             there = f"{found.task} with seed {found.seed}, copy {found.sample}"
             wanted = f"{task} with seed {expected.seed}, copy {expected.sample}"
-            raise RefutedError("complete", f"{expected.place}: {wanted}, belongs here, found {there}")
+            raise RefutedError("complete", f"{expected.place}: {wanted} belongs here, found {there}")
         here = f"{expected.place} ({found.task}, copy {found.sample})"
         for field, value in expected.about.items():
             if (written := line.about.get(field)) != value:
