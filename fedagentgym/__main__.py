@@ -1,4 +1,4 @@
-"""`python -m fedagentgym`: the command line without the console script; `torchrun -m fedagentgym train` starts its ranks so."""
+"""`python -m fedagentgym`: the command line without the console script, as for `torchrun -m fedagentgym train`."""
 
 from fedagentgym.cli.main import run
 

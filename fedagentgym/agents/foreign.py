@@ -18,7 +18,7 @@ from fedagentgym.base.errors import DataError, join_names
 MODELS = ("tiny", "transformers", "vllm", *DEFAULT_MODELS)
 """Agents that are loaded from a model folder."""
 SAFE_AGENTS = (*MODELS, "untrained-tiny", "expert", "random")
-"""Of the agents that come with this package, those that others may name."""
+"""The agents of this package that others may name."""
 SAFE_OPTIONS = ("noise", "memory", "parallel", "sleep", "eager", "batch_invariant")
 """Options of agents that others may set: how an expert is handicapped, and how vLLM uses its GPUs."""
 
@@ -43,7 +43,7 @@ def check_foreign_agent(settings: AgentSettings, where: str, known: Sequence[str
 
 
 def find_agents(settings: object, where: str) -> Iterator[tuple[str, AgentSettings]]:
-    """Every agent in a tree of settings, with its key."""
+    """Yield every agent in a tree of settings, with its key."""
     inside: Iterable[tuple[object, object]] = ()
     if isinstance(settings, AgentSettings):
         yield where, settings

@@ -69,7 +69,7 @@ _PRESETS: Mapping[str, Mapping[str, Any]] = {
 
 
 class AgentFactory(Protocol):
-    """A registered agent: it builds an agent from settings."""
+    """A registered function that builds an agent from its settings."""
 
     def __call__(self, settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> Player: ...
 
@@ -84,7 +84,7 @@ def make_agent(
             `random`, `human`, or a registered one; its `options` are the arguments of a registered class. An agent is returned
             as it is.
         env: The environment it will play, for agents that depend on one, such as the tiny models of the package.
-        seed: Seed of new adapters.
+        seed: Seed of new weights: those of an adapter, and of `untrained-tiny`.
 
     Returns:
         The agent.
@@ -137,7 +137,7 @@ def make_agent(
 
 
 def starts_from_nothing(settings: AgentSettings) -> bool:
-    """Return whether this is a tiny agent that is made for its environment."""
+    """Return whether this is a tiny agent without a given model: one that was or will be made for its environment."""
     return settings.name == "tiny" and settings.model is None
 
 
@@ -158,7 +158,7 @@ def require_model(settings: AgentSettings) -> str:
 
 
 def apply_defaults(settings: AgentSettings, defaults: Mapping[str, Any] = _GENERAL) -> AgentSettings:
-    """Update a preset, or the defaults of a language model without one, with the given settings.
+    """Update a preset, or the defaults of a language model without a preset, with the given settings.
 
     A decoding key that is not given keeps the preset's value.
     """
@@ -248,7 +248,7 @@ def make_vllm_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed
 
 
 def make_tiny_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    """Load the folder given as `model`, or the tiny model of this environment, which plays as it did when it was made."""
+    """Load the folder given as `model`, or the tiny model of this environment, with the prompts and decoding of its making."""
     _refuse_options(settings)
     if settings.model is not None:
         return _load_agent(apply_defaults(settings, _TINY), settings.model, seed)
@@ -293,7 +293,7 @@ def make_paper_agent(settings: AgentSettings, *, env: TextEnv | None = None, see
 def complete_settings(settings: AgentSettings) -> AgentSettings:
     """The settings of an agent with its preset's defaults filled in. Nothing is loaded.
 
-    `model` stays None for a tiny agent that is made from scratch.
+    `model` stays None for a tiny agent whose model is found or made for its environment.
     """
     if settings.name not in _PRESETS:
         return settings

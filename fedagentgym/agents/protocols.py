@@ -67,7 +67,7 @@ class Completion(NamedTuple):
 
 
 class Constraint(Protocol):
-    """The tokens that may come next. States are plain values; `allowed` of a live state is never empty."""
+    """The tokens that may come next. States are plain values; a state in which a reply goes on always allows a token."""
 
     def start(self) -> Any: ...
 
@@ -113,8 +113,8 @@ class SessionRow:
 class Session(Rows[Any], ABC):
     """Rows of tokens that grow turn by turn and keep their key-value cache. A context manager; rows are small ints.
 
-    An engine derives a class and writes `open` and `_continue`. `_rows` are what it holds of each row, a `SessionRow` or more;
-    `on_close` gives back what the policy lent.
+    An engine derives a class and writes `open` and `_continue`. `_rows` maps numbers to rows, each a `SessionRow` or a class
+    derived from it; `on_close` is called once, at the end.
     """
 
     def __init__(self, context_length: int, on_close: Callable[[], object] | None = None) -> None:
@@ -176,7 +176,7 @@ class Session(Rows[Any], ABC):
         return len(self._rows[row].ids)
 
     def drop(self, rows: Sequence[int]) -> None:
-        """Free rows. Their numbers may be handed out again."""
+        """Free rows. Their numbers are not used again."""
         for row in rows:
             del self._rows[row]
 
@@ -224,7 +224,7 @@ class SharedModel:
     _owner: weakref.ref[WeightOwner] | None = None
 
     def claim(self, owner: WeightOwner | None = None) -> None:
-        """Before other weights are loaded: let the present owner save its own, and name the next one, if there is one."""
+        """Let the present owner save its weights, before others are loaded, and note the next owner, if there is one."""
         before = None if self._owner is None else self._owner()
         if before is not None and before is not owner:
             before.save_weights()
@@ -233,7 +233,7 @@ class SharedModel:
 
 @runtime_checkable
 class TrainablePolicy(Policy, Protocol):
-    """A policy whose weights are here as a torch module and can be trained, read and replaced.
+    """A policy whose weights are a torch module in this process, and can be trained, read and replaced.
 
     `model(input_ids=...).logits` is the full forward pass that log-probs must agree with.
     While a session is open a LoRA model may be merged: train only with no session open.
@@ -258,7 +258,7 @@ class TrainablePolicy(Policy, Protocol):
         ...
 
     def claim(self, owner: WeightOwner | None = None) -> None:
-        """Before other weights are loaded: let the present owner save its own, and name the next (`SharedModel`)."""
+        """Let the present owner save its weights, before others are loaded, and note the next owner (`SharedModel`)."""
         ...
 
     def bump_version(self) -> None:
@@ -320,7 +320,7 @@ class PlayedTurn(NamedTuple):
 
 
 class PlayedEpisode(NamedTuple):
-    """An episode that a program played; `lost` says why it is no whole episode, if it is none."""
+    """An episode that a program played; `lost` says why it did not end properly, if it did not."""
 
     number: int
     episode: Episode
@@ -330,7 +330,8 @@ class PlayedEpisode(NamedTuple):
 
 
 class Job(NamedTuple):
-    """An episode to be played: its number, which names its draws, its task, the seed of the environment, and its copy."""
+    """An episode to be played: its number, which names its draws, its task, the seed of the environment, and the number of the
+    copy (`sample`)."""
 
     number: int
     task: Task

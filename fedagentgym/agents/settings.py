@@ -39,7 +39,7 @@ class AdapterSettings(Settings):
 
 
 class HarnessLimits(Settings):
-    """Limits of an episode, after which it is begun again or lost."""
+    """Limits of an episode. After a limit of time it is begun again or lost; calls beyond `calls` are refused."""
 
     idle: float = Field(default=120.0, gt=0.0, le=86_400.0, description="longest time without a request, in seconds")
     longest: float = Field(default=1800.0, gt=0.0, le=604_800.0, description="longest episode, in seconds")
@@ -104,7 +104,7 @@ class HarnessSettings(Settings):
 
     @property
     def runs_code(self) -> bool:
-        """True if it names a program or what surrounds it, which only the user of a machine may choose."""
+        """True if the settings name a program or its variables, which only the user of a machine may choose."""
         return bool(self.command or self.clients or self.env or self.keep)
 
     @model_validator(mode="after")
@@ -114,7 +114,7 @@ class HarnessSettings(Settings):
                 "name: owner leaves the program to the owner of each machine: leave out command, clients, env and keep"
             )
         if self.clients and not self.command:
-            raise ValueError("clients names programs that differ from command, and there is none")
+            raise ValueError("clients names programs that differ from command, so command is needed too")
         if not all(self.clients.values()):
             raise ValueError("clients: a command has at least one word")
         if not self.reward_range[0] < self.reward_range[1] or not all(map(isfinite, self.reward_range)):
@@ -132,11 +132,11 @@ _USED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("expert", "random", "human"), ()),
     "endpoint": ("model", *_PROMPTED, "decoding"),
 }
-"""The settings beside `name` and `options` that agents use which load no model; all others are refused."""
+"""For agents that load no model: the settings that they use besides `name` and `options`; all others are refused."""
 
 
 def draws_tokens(name: str) -> bool:
-    """Return whether an agent draws tokens at a temperature; one that is not the package's own may."""
+    """Return whether an agent draws tokens at a temperature; True for all agents that others registered."""
     return "decoding" in _USED.get(name, ("decoding",))
 
 
@@ -247,7 +247,7 @@ class AgentSettings(Settings):
 
 
 class VllmOptions(Settings):
-    """`agent.options` if vLLM plays."""
+    """`agent.options` with `rollouts: vllm`."""
 
     memory: float = Field(default=0.85, gt=0.0, le=1.0, description="share of the GPU's memory that vLLM may take")
     parallel: int = Field(default=1, ge=1, description="GPUs that share one copy of the model")
@@ -267,7 +267,7 @@ class VllmOptions(Settings):
 
 
 class VllmServerOptions(Settings):
-    """`agent.options` if servers play."""
+    """`agent.options` with `rollouts: vllm-server`."""
 
     url: str | tuple[str, ...] = Field(
         default="http://localhost:8000",

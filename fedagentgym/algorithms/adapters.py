@@ -145,7 +145,7 @@ class AdapterStep:
 
 
 MERGED, DIGEST = "merged", "factors"
-"""In the server's memory and in requests: the last round that was merged into the base; in requests: the factors' digest."""
+"""The last round that was merged into the base, in the server's memory and in requests; and the factors' digest, in requests."""
 S = TypeVar("S", bound=LocalStepsSettings)
 R = TypeVar("R", bound="RankSettings")
 P = TypeVar("P", bound="ProductSettings")
@@ -197,8 +197,8 @@ class RankSettings(LocalStepsSettings):
 class RankedAveraging(AdapterAveraging[R]):
     """Base class of methods whose clients may have unlike ranks: client k has the first r_k rows of A and columns of B.
 
-    On the wire are these alone. A client fills its adapter up with zeros, which have no gradient and stay zero; so does the
-    server with what clients return.
+    Only these are sent. A client fills its adapter up with zeros, which have no gradient and stay zero; the server does the same
+    with what clients return.
     """
 
     def __init__(self, settings: R, runtime: Runtime) -> None:
@@ -230,19 +230,19 @@ class RankedAveraging(AdapterAveraging[R]):
         return self.settings.init == "each" and number == 1
 
     def address(self, message: Message, client: int) -> Message:
-        """The part of the client's rank."""
+        """The message with the factors cut to the client's rank."""
         if self.settings.ranks is None:
             return message
         return replace(message, weights=cut_rank(message.weights, self.find_rank(client)))
 
     def read_reply(self, answer: Message, state: ServerState) -> Message:
-        """The arrays that a client returned, filled up."""
+        """The client's reply with the factors filled up to the server's rank."""
         if self.settings.ranks is None:
             return answer
         return replace(answer, weights=fill_rank(answer.weights, state.parameters))
 
     def start_parameters(self, parameters: Parameters, client: int) -> Parameters:
-        """Without the rows that the client does not have: leaving these out is no update."""
+        """The parameters with zeros in the rows that the client lacks, so that lacking them counts as no update."""
         if self.settings.ranks is None:
             return parameters
         return fill_rank(cut_rank(parameters, self.find_rank(client)), parameters)
@@ -300,14 +300,14 @@ def cut_rank(weights: Parameters, rank: int) -> dict[str, Array]:
 
 
 def keep_low(mean: Pair, before: Pair) -> Pair:
-    """The factors with A as it was in rows where A and B are zero, as where no client of the round has them: the product is the
-    same, but from two zero factors nothing could be learned."""
+    """The mean factors, with A as it was in rows where the means of A and B are zero, as where no client of the round has them.
+    The product is the same, but two zero factors could learn nothing."""
     gone = ~np.any(mean.low, axis=1, keepdims=True) & ~np.any(mean.high, axis=0)[:, None]
     return mean._replace(low=np.where(gone, before.low, mean.low))
 
 
 def fill_rank(weights: Parameters, like: Parameters) -> dict[str, Array]:
-    """Factors filled up with zeros to the ranks of others; what does not fit is left as it is."""
+    """Factors filled up with zeros to the ranks of others; larger factors and other parameters are left as they are."""
     filled = {}
     for name, array in weights.items():
         missing = [(0, max(0, most - size)) for size, most in zip(array.shape, like[name].shape, strict=True)]
@@ -345,7 +345,7 @@ class ProductAveraging(RankedAveraging[P]):
 
 
 class BaseChanging(ProductAveraging[P]):
-    """Base class of those that change the base besides."""
+    """Base class of methods that combine products and also change the base."""
 
     def __init__(self, settings: P, runtime: Runtime) -> None:
         super().__init__(settings, runtime)
@@ -391,7 +391,7 @@ class BaseChanging(ProductAveraging[P]):
         sets: Mapping[str, Parameters] = MappingProxyType({}),
         **given: Any,
     ) -> Iterator[Replies]:
-        """Send the change of the base besides; clients return factors alone."""
+        """Send the change of the base too; clients return only factors."""
         with super().train_participants(
             state, this_round, sets={**sets, BASE: self._read_base(state)}, **given
         ) as replies:
@@ -431,9 +431,9 @@ class BaseChanging(ProductAveraging[P]):
 
 
 class Merging(BaseChanging[P]):
-    """Base class of those that merge the whole product into the base: B is then zero and A known, so the server sends neither.
+    """Base class of methods that merge the whole product into the base: B is then zero and A known, so the server sends neither.
 
-    A request names the last round that was merged, from which `make_factors` follows, and the digest of the factors.
+    A request names the last round that was merged, from which `make_factors` makes the factors, and their digest.
     """
 
     def make_factors(self, merged: int, seed: int) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""The steps of which methods are made whose server averages the clients' parameters; `fedagent.py` is the plainest of them.
+"""The steps of methods whose server averages the clients' parameters; `fedagent.py` is the plainest such method.
 
     server   train_participants   send theta to every k in S, and collect
              collect              check every reply, and store its theta_k until all are there
@@ -91,7 +91,7 @@ class LocalStepsSettings(NamedSettings):
 
     @property
     def takes_server_step(self) -> bool:
-        """True if the server does not just take the combined parameters over."""
+        """True if the server does more than adopt the combined parameters."""
         return self.server_step != 1.0 or self.server_momentum > 0.0
 
     def weigh(self, examples: Sequence[float]) -> list[float]:
@@ -153,7 +153,7 @@ class Replies:
 
     Attributes:
         accepted: Those that are well formed.
-        used: Those of them that are not refused for the length of their updates.
+        used: The accepted ones whose updates are not too long.
         stores: The stored parameters (None) and sets of arrays, by the name of the set; use `read`.
     """
 
@@ -343,7 +343,7 @@ class AveragingSteps(BaseAlgorithm[L]):
     def combine(
         self, state: ServerState, used: Sequence[AcceptedReply], updates: Iterator[Parameters], this_round: Round
     ) -> ServerState:
-        """Compute the next global state: what the rule combines, or where the settings have a step of the server, `step_server`.
+        """Compute the next global state by the rule, and then by `step_server` if the settings have a step of the server.
 
         Args:
             state: The global state.
@@ -352,7 +352,7 @@ class AveragingSteps(BaseAlgorithm[L]):
             this_round: The round.
 
         Returns:
-            The next state; the same state if no reply is used.
+            The next state; the same state if no reply is used, except under `privacy`, which adds noise even then.
         """
         settings, theta = self.settings, state.parameters
         begun = state
@@ -393,8 +393,8 @@ class AveragingSteps(BaseAlgorithm[L]):
         return step_server(state, combined, settings.server_step, settings.server_momentum)
 
     def report(self, after: ServerState, replies: Replies, this_round: Round) -> RoundResult:
-        """Make the record of a round: the means over clients, and the numbers of each. That of a private run says nothing of
-        clients: the work that was asked for in place of what was done, and the budget that is spent so far.
+        """Make the record of a round: the means over clients, and the numbers of each. In a private run it tells nothing about
+        clients: it has the work that was asked for, not what was done, and the budget that is spent so far.
 
         Args:
             after: The next global state.
@@ -520,7 +520,7 @@ class AveragingSteps(BaseAlgorithm[L]):
             asked: Number of clients that take part in a round.
 
         Raises:
-            OptionError: If it would.
+            OptionError: If the rule does either.
         """
         rule = self.settings.rule
         if rule.needs_all and asked < rule.least_updates:

@@ -189,13 +189,13 @@ class BaseAlgorithm(Generic[S]):
             scale: Numbers of clients, participants and tasks, and the settings of learning.
 
         Returns:
-            By default a card without roles and without anything sent, whose work is unknown.
+            By default a card without roles and without anything sent, whose work in a round is unknown.
         """
         return Card(keeps_policies=cls.client_parameters is not BaseAlgorithm.client_parameters)
 
     @cached_property
     def card(self) -> Card:
-        """The card of one client in this run."""
+        """The card for a single client with this run's settings of learning."""
         return self.describe(self.settings, Scale(self.runtime.learning))
 
     @property

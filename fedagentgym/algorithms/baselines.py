@@ -115,7 +115,7 @@ class Centralized(OneOptimizer[CentralizedSettings]):
         return Message(sets={OPTIMIZER: after.optimizer}), self.make_reply(client, local, after, whole)
 
     def _play_clients(self, local: LocalTraining, seed: int) -> Iterator[Rollouts]:
-        """The episodes of a step: its tasks are drawn from those of clients, who are drawn by their numbers of tasks."""
+        """Play the episodes of a step. Its tasks are drawn uniformly from all clients', each for its client's environment."""
         sizes = [len(member) for member in self.runtime.client_split]
         ends, draws = np.cumsum(sizes), stream(seed, "clients' tasks", local.step)
         drawn: dict[int, list[int]] = {}

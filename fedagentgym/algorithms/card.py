@@ -105,11 +105,11 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A kind of what clients send.
+    """One kind of data that clients send.
 
     Attributes:
         kind: The word by which the owner of tasks allows it, in `allow` or `share`.
-        what: What it is.
+        what: Its description.
         readers: Who reads it.
         keys: The plain values in a reply's `control` that hold it. A value that no `Sent` names stays on an owner's machine.
     """
@@ -164,7 +164,7 @@ class Card:
         sent: All that clients send to the server, for the owners of tasks to allow.
         metered: False if nothing is sent; the bytes are then recorded as 0.
         second_models: The models that clients hold beside the agent that learns.
-        kept_copies: The copies of the trained parameters that penalties hold while a client trains, each by a name.
+        kept_copies: Names of the further copies of the trained parameters that a client holds while it works.
         held_refusal: The reason why it cannot work with tasks that stay on the clients' own machines; empty if it can.
         value_refusal: The reason why the learner can have no value head (`learning.advantage: gae`); empty if it can.
         needs_counts: True if clients are weighed by their numbers of tasks.
@@ -172,8 +172,8 @@ class Card:
         gives_weights: True if clients get weights of the method's own, which a rule without weights would ignore.
         trains_local_models: True if clients end a round with models of their own, which can be evaluated.
         keeps_policies: True if clients play with policies of their own (`client_parameters`), not all with the same.
-        base_rank: The rank that a round adds to a change of the base, at most: those of all its clients' adapters together, those
-            of all but one, or any.
+        base_rank: The highest rank that a round adds to a change of the base: the sum of its clients' ranks, the sum without
+            one client, or full rank.
         factors: The factors of an adapter that are sent, of those that are trained.
         sends_factors: False if the server sends none of these, since clients know them.
         ranks: The ranks of the clients' adapters, as a list or a law; None if all have the agent's.

@@ -21,8 +21,8 @@ sigma:
 
     rho = (sqrt(ln(1 / delta) + epsilon) - sqrt(ln(1 / delta)))^2        sigma = sqrt(T / (2 rho))
 
-Each client draws its noise from its operating system, so that nobody can subtract it again, the server included; a vote that is
-repeated since the server was killed before round 1 has other noise, and spends the budget again. With `secret: false` the noise
+Each client draws its noise from its operating system, so that nobody can subtract it again, the server included. If the server is
+killed before round 1, the repeated votes can have new noise and spend the budget again. With `secret: false` the noise
 follows from the run's seed: the run is repeatable, protects nobody, and has no epsilon.
 """
 
@@ -254,7 +254,7 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
     def describe(cls, settings: DPSDASettings, scale: Scale) -> Card:
         """Return the card: every client votes on the candidates of every iteration, then the server trains alone.
 
-        The model writes the candidates, with several attempts at each, unless a generator draws them. No answers are used:
+        Unless `candidates_from` is `generator`, it counts replies of the model, several for each candidate. No answers are used:
         clients compare the texts of their tasks, and synthetic tasks come with answers.
         """
         votes, fresh = settings.candidates * settings.iterations, settings.candidates // 2 * (settings.iterations - 1)

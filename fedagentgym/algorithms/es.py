@@ -51,10 +51,10 @@ from fedagentgym.learning.state import mean_metrics
 POLICY = "policy"
 """The set of a client's state that holds its copy of the policy."""
 APPLIED = "applied"
-"""The number of rows that a copy of the policy has: in a client's state, and by client in the server's memory."""
+"""The number of rows that a copy of the policy has applied: in a client's state, and by client in the server's memory."""
 MAX_ROWS = 1 << 20
 ROW_NUMBERS = 6
-"""A row has two whole numbers and a weight, of eight bytes each, besides its scores, of four."""
+"""Size of a row without its scores, in numbers of four bytes as the scores: a round, a client and a weight have eight each."""
 
 
 class ESSettings(NamedSettings):
@@ -83,7 +83,7 @@ class ESSettings(NamedSettings):
 
 
 class Rows(NamedTuple):
-    """The history from which a policy follows, with the start and the seed: by row a round, a client, its weight, its scores."""
+    """The history that determines a policy, with the start and the seed: in each row a round, a client, its weight and scores."""
 
     round: NDArray[np.int64]
     client: NDArray[np.int64]

@@ -122,7 +122,7 @@ def unpack_bits(data: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
 
 
 def find_score_error(rows: NDArray[np.float64], questions: int) -> str:
-    """The reason why an expert's scores cannot be used, or nothing. NaN means a missing score and is allowed."""
+    """The reason why an expert's scores cannot be used; empty if they can. NaN means a missing score and is allowed."""
     if len(rows) != questions:
         return f"scored {len(rows)} of {questions} questions, and it is not known which"
     given = rows[~np.isnan(rows)]
@@ -132,7 +132,7 @@ def find_score_error(rows: NDArray[np.float64], questions: int) -> str:
 
 
 def score_metrics(scores: Sequence[NDArray[np.float64]]) -> dict[str, float]:
-    """The share of missing scores among those requested, and the mean of the others."""
+    """The share of missing scores among those requested, and the mean over questions of the mean of the others."""
     everything = np.concatenate([matrix.reshape(-1) for matrix in scores]) if scores else np.zeros(0)
     means = [float(np.nanmean(matrix)) for matrix in scores if np.isfinite(matrix).any()]
     return {
@@ -190,7 +190,7 @@ def read_openings(env: TextEnv, tasks: Sequence[str]) -> list[str]:
 
 
 def make_task_records(env: TextEnv, ids: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """The tasks of an env's pool as plain values; of a pool without answers, without them."""
+    """The tasks of an environment's pool as plain values: ids if it takes commands, else with what answers the pool has."""
     chosen = env.pool if ids is None else env.pool.subset(ids)
     if env.takes == "command":
         return [{"id": identifier} for identifier in chosen.ids]
@@ -223,7 +223,7 @@ def reread(agent: TokenAgent, env: TextEnv, task: Task, candidate: Mapping[str, 
     """A candidate's episode in the prompts and tokens of `agent`; None if it does not fit its context."""
     actions, replies, ends = (candidate.get(name) for name in ("actions", "replies", "ended"))  # from another machine
     if not (isinstance(actions, list) and isinstance(replies, list) and isinstance(ends, list)):
-        raise DataError("a candidate in replies has lists of actions, replies and ended")
+        raise DataError("a candidate sent as replies needs the lists actions, replies and ended")
     if not len(actions) == len(replies) == len(ends):
         raise DataError(f"a candidate has {len(actions)} actions, {len(replies)} replies and {len(ends)} ends")
     renderer = agent.renderer(env)
@@ -292,7 +292,7 @@ class Scorer:
         return [group[0].success for group in self._play(self._open_env(records), seed).groups]
 
     def score_questions(self, questions: Sequence[Mapping[str, Any]], seed: int) -> list[list[float]]:
-        """One row for each question: a number in 0..1 per candidate, NaN for none. AE if the gold may be used, else ME."""
+        """One row for each question: a number in 0..1 per candidate, NaN for none; by the gold if allowed, else by the model."""
         unchecked = [question for question in questions if not self.may_check(question)]
         if self._judgement == "self_answer":
             self.answer_questions(unchecked, seed)
@@ -329,7 +329,7 @@ class Scorer:
         return dict(zip(read_openings(self._site.env, ids), ids, strict=True))
 
     def score_candidates(self, question: Mapping[str, Any]) -> list[float]:
-        """The scores of one question's candidates; `self_answer` must have answered it before."""
+        """The scores of one question's candidates; with `self_answer`, call `answer_questions` first if gold is not allowed."""
         identifier, candidates = _get_id(question), question["candidates"]
         if self.may_check(question):
             if self._runtime.sites.common_ids:

@@ -10,7 +10,7 @@ m is the number of all clients. g_k, which becomes the gradient of L_k at theta_
 only parameters are sent. The penalty's gradient is added before the gradient is clipped and before AdamW's moments.
 
 The paper writes h = -alpha * s, so that alpha cancels at the server: however small the penalty, the server goes on by all moves
-so far, undamped. With `correct_server: false` it takes the mean over, which shows what the penalty does alone.
+so far, undamped. With `correct_server: false` theta is the mean, which shows what the penalty does alone.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class FedExRule(AdapterRule):
         if self.step != 1 or self.momentum > 0:
             return None
         ranks = [np.any(client.low, axis=1) for client in clients]
-        last = min(range(len(clients)), key=lambda client: ranks[client].sum())  # all others keep their own ranks
+        last = min(range(len(clients)), key=lambda client: ranks[client].sum())  # so that the others keep their ranks
         lows, highs = [chosen.low[:0]], [chosen.high[:, :0]]
         for number, (client, weight) in enumerate(zip(clients, weights, strict=True)):
             if number != last:

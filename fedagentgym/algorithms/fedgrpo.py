@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,16 +72,13 @@ from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.state import mean_metrics
 from fedagentgym.learning.trajectory import Group, format_line
 
-if TYPE_CHECKING:
-    pass
-
 EXPERT = "expert"
 """The set of a client's state that holds the parameters of its expert."""
 NOT_ANSWERED = 2
 SERVER_ID = -1
 ID_BYTES = 256
 MAX_CONTEXT = 1 << 15
-"""Assumed tokens of the server's model, to bound a candidate's text if experts do not load that model."""
+"""Assumed context of the server's model in tokens, to bound a candidate's text where experts do not load that model."""
 
 WITH_GOLD = ("reward", "accuracy", "f1")
 """Objectives that need a question's answer, which the experts have and the server has not."""
@@ -202,8 +199,8 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         if with_gold or any(said.get(name, 0.0) != weight for name, weight in own.items()):
             raise OptionError(
                 f"fedgrpo's reward is {settings.answer_weight:g} x score + {settings.format_weight:g} x format (answer_weight and"
-                " format_weight of algorithm), and further terms that need no answer, such as tags; learning.objectives say"
-                " another one: make them agree"
+                " format_weight of algorithm), and further terms that need no answer, such as tags; learning.objectives"
+                " differ from it: make them agree"
             )
 
     # ---- server ---------------------------------------------------------------------------------------------------
@@ -476,8 +473,8 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
     def describe(cls, settings: FedGRPOSettings, scale: Scale) -> Card:
         """Return the card: one policy step of the server a round; the experts get the candidates, and send a number for each.
 
-        The auxiliary questions have answers, and the clients' tasks if experts practise on them or check candidates against their
-        gold. Gold of others, and ids of the server's questions, exist only where one pool is divided.
+        The answers of the auxiliary questions are used, and those of the clients' tasks to train experts or check candidates.
+        Only where one pool is divided can a client use others' answers, or know the ids of the server's questions.
         """
         questions, group = scale.learning.tasks_per_step, scale.learning.group_size
         played = questions * group * (settings.experts if settings.aggregate == "split" else 1)
@@ -521,7 +518,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         )
 
     def check_held(self, site: Site) -> None:
-        """Questions and candidates are read by the client's own environment."""
+        """Refuse an environment that takes commands, whose tasks the server can only name."""
         if site.env.takes == "command":
             raise RefusedError("it plays an environment of commands, whose tasks FedGRPO's server can only name")
 

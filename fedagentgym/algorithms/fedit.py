@@ -60,7 +60,7 @@ class FedIT(RankedAveraging[FedITSettings]):
     ) -> ServerState:
         """The means; with `pad: holders` every row of A and column of B over the clients that have it.
 
-        A row of A that no client of the round has stays as it was.
+        A row of A that no client of the round has stays as it was; with `holders` so does its column of B.
         """
         after = super().combine(state, used, updates, this_round)
         if not used or self.settings.ranks is None:

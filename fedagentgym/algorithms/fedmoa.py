@@ -64,7 +64,7 @@ class FedMOASettings(LocalStepsSettings):
     local_passes: float | None = Field(
         default=None,
         gt=0,
-        description="passes of a client over its own tasks in a round, in place of local_steps, which is then the most; null: all"
+        description="passes of a client over its own tasks in a round; local_steps is then the maximum of its steps; null: all"
         " clients take local_steps",
     )
     hypergradient: Literal["raw", "answer", "sum", "cosine"] = Field(

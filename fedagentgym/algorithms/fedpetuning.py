@@ -86,7 +86,7 @@ class FedPETuning(Averaging[FedPETuningSettings]):
 def imitate_solutions(
     site: Site, weights: dict[str, Any], supervised: SupervisedSettings, steps: int, seed: int
 ) -> tuple[list[float], dict[str, Any]]:
-    """The weights after this many supervised steps on the expert's episodes of the site's tasks, each task at most once."""
+    """The losses of this many supervised steps, and the weights after; the expert plays the site's tasks, each at most once."""
     from fedagentgym.learning.state import get_trainable_policy
     from fedagentgym.learning.supervised import SupervisedTraining, collect_demonstrations, make_examples
 

@@ -1,4 +1,4 @@
-"""Fine-tuning after averaging: the simplest way to a policy of one's own, and the baseline of every other one.
+"""Fine-tuning after averaging: the simplest way to personal policies, and the baseline of all other ways.
 
     rounds as in FedAgent;  after every `finetune_every`-th one
     server   send the mean theta to all clients
@@ -29,7 +29,7 @@ from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import Form, Message, Parameters
 
 TUNED = "tuned"
-"""True if the clients' fine-tuned parameters follow from the present mean, in the server's memory."""
+"""In the server's memory: True if the clients' fine-tuned parameters follow from the present mean."""
 
 
 class FineTuneSettings(AveragingSettings):

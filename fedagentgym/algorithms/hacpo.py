@@ -4,7 +4,7 @@
     server   send every answer to all other clients, and to client k the ratio c_j = P_j / P_k of each author j
     client   group of a task: its own G answers and those of the others, with rewards R_i of authors j(i)
     client   baseline = mean of R_i / c_j(i);  A_i = (R_i - baseline) / (std of R + 1e-6), the sample's deviation
-    client   s_i = exp(mean log-prob of answer i under k, in its tokens - under its author, in the author's tokens)
+    client   s_i = exp(mean log-prob of answer i under k, in k's tokens - that under its author, in the author's tokens)
     client   own answers:      min(s A, clip(s, 1 - low, 1 + high) A)                                  GSPO
              others' answers:  clip(s, 1 - delta + m * delta_step, 1) * sg[the same]^alpha * c_j * A
              m is the number of mini-batches of this step that moved the weights before; sg takes no gradient

@@ -35,7 +35,7 @@ JOIN_CALL, EVALUATE_CALL = 900, 901
 EVALUATION_BYTES = 1 << 16
 PERCENTILE = 10
 OPTIONAL = frozenset({METRICS.kind, COUNT.kind, EVALUATION.kind, CATEGORIES.kind})
-"""Left out where an owner does not allow it; without anything else that a run needs, the client takes no part."""
+"""Left out of a reply if the owner does not allow them. Without any other kind that a run needs, the client takes no part."""
 
 
 # ---- on the owner's machine -----------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ def build_held(
     folder: Path | None = None,
     owner: Mapping[str, Any] | None = None,
 ) -> HeldApplication:
-    """Build a worker's application for a run with held tasks. `held` are the owner's files, `folder` is for the owner."""
+    """Build a worker's application for a run with held tasks. `held` are the owner's files, and `folder` is theirs alone."""
     loaded = spec if isinstance(spec, ExperimentSpec) else ExperimentSpec.load(spec, "spec")
     if held is None or folder is None:
         raise RefusedError(

@@ -128,7 +128,7 @@ class PubSwap(OnPublicTasks[PubSwapSettings], Averaging[PubSwapSettings]):
         with self.collect(answers, state, this_round) as replies:
             after = self.combine(state, replies.used, replies.read(), this_round)
         result = self.report(after, replies, this_round)
-        counts["clients/left"] = float(len(this_round.participants) - len(replies.used))  # that the mean is without
+        counts["clients/left"] = float(len(this_round.participants) - len(replies.used))  # not in the mean
         return replace(result, metrics={**result.metrics, **counts})
 
     def collect_answers(
@@ -150,7 +150,7 @@ class PubSwap(OnPublicTasks[PubSwapSettings], Averaging[PubSwapSettings]):
         return groups
 
     def choose_donations(self, groups: Mapping[int, tuple[Group, ...]], draw: Stream) -> dict[int, list[Donation]]:
-        """Which answers each client receives in this public step."""
+        """Choose the answers of others that each client receives in this public step."""
         rule = SWAP_RULES[self.settings.swap]
         result: dict[int, list[Donation]] = {client: [] for client in groups}
         for index in range(self.settings.public_tasks):
@@ -331,8 +331,8 @@ def read_groups(plain: Any, tasks: Sequence[str], size: int) -> tuple[Group, ...
 def swap_metrics(
     groups: Mapping[int, tuple[Group, ...]], donations: Mapping[int, Sequence[Donation]], alive: Sequence[int]
 ) -> dict[str, float]:
-    """Counts of a public step: right answers before the swap, swapped answers, those of donors that failed in the step
-    itself, and tasks without a right answer."""
+    """Counts of a public step: answers, right ones before the swap, swapped ones, swapped ones whose donor then failed in the
+    step, and tasks without a right answer."""
     answers = [trajectory for own in groups.values() for group in own for trajectory in group]
     tasks = range(max((len(own) for own in groups.values()), default=0))
     hopeless = sum(not any(t.success for own in groups.values() for t in own[index]) for index in tasks)

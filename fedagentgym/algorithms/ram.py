@@ -6,8 +6,8 @@ changes of the adapters' products:
     server   d_k = B_k A_k - B A;  client k is active at a coordinate where |d_k| > threshold, and d_k is among the share
              `density` of the layer's coordinates that it changed most
     server   a coordinate at which c clients are active moves by the sum of their d_k, divided by c;  it stays if c = 0
-    server   RAM+: a unique one (c = 1) of client k is stretched by 1 + strength * min(shared_k / unique_k, most), the
-             numbers of its active coordinates in the layer that others changed too, and that it changed alone
+    server   RAM+: a unique one (c = 1) of client k is stretched by 1 + strength * min(shared_k / unique_k, most), where
+             shared_k and unique_k count its active coordinates in the layer that others changed too or it changed alone
     server   the move goes into the base, B = 0, A as first drawn, as with `flora` and `draw: first`
 
 Products of adapters are dense: with `density: 1` every coordinate is shared, and RAM is the mean.
@@ -63,7 +63,7 @@ class RAMSettings(ProductSettings):
     """`algorithm: {name: ram, density: 0.2}` with `agent: {adapter: {rank: 8}}`."""
 
     name: Literal["ram"] = "ram"
-    threshold: float = Field(default=1e-5, ge=0, description="size of a change of the product B A that counts as none")
+    threshold: float = Field(default=1e-5, ge=0, description="largest change of the product B A that counts as none")
     density: float = Field(
         default=0.2, gt=0, le=1, description="share of a layer's coordinates at which a client is active"
     )

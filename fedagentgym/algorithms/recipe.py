@@ -42,7 +42,7 @@ class Owner:
 
 
 def admit_recipe(spec: ExperimentSpec, owner: Owner) -> ExperimentSpec:
-    """The recipe as this machine builds it, or one sentence about what its owner did not allow."""
+    """The recipe as this machine builds it; a `RefusedError` says what its owner did not allow."""
     try:
         check_recipe(spec)
     except DataError as error:
@@ -104,8 +104,8 @@ def build_algorithm(
     owner: Mapping[str, Any] | None = None,
     **held: Any,
 ) -> BaseAlgorithm[Any]:
-    """Build a worker's application from an `ApplicationSpec`: the algorithm, whose operations it serves. With an `owner` the spec
-    is one of others, which its decisions bind."""
+    """Build a worker's application from an `ApplicationSpec`: the algorithm, whose operations it serves. With `owner`, the
+    decisions of this machine's owner, the spec comes from a server and is checked and changed by them."""
     if held:
         raise RefusedError(
             "this machine holds tasks of its own, and this run divides others: it needs partition.sampler held"

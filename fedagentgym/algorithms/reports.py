@@ -7,8 +7,8 @@ remains.
 
 Replies come from other machines. Parameters are checked by the form of their message. The number of examples determines a
 client's weight, and counts are added up against budgets: a reply with impossible ones is refused, and named among the failures.
-Other metrics and episodes are only displayed: what no client makes is left out, `report/refused` counts it for each client, and
-the update is used all the same. What is left can still be a lie, but it can be read.
+Other metrics and episodes are only displayed: malformed ones are left out, `report/refused` counts them for each client, and the
+update is used all the same. What is left can still be false, but it is well formed.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def read_reports(
 
 
 def sum_costs(reported: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Return what the reporting clients took together, as far as they report it."""
+    """Return the costs of all clients together, as far as they report them."""
     return mean_metrics([{name: one[name] for name in COSTS if name in one} for one in reported])
 
 

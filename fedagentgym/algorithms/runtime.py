@@ -39,7 +39,6 @@ from fedagentgym.learning.state import SiteState, get_trainable_policy
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
-    from fedagentgym.agents.settings import AgentSettings
     from fedagentgym.envs.core import TextEnv
     from fedagentgym.envs.pool import TaskPool
     from fedagentgym.learning.learner import LocalTraining
@@ -86,8 +85,8 @@ class Site:
 
     @property
     def agent(self) -> TokenAgent:
-        """The agent, with whatever weights its model holds: what plays or is evaluated comes from a learner or `load`. A program
-        that plays with it is the client's own, if it has one."""
+        """The agent with the weights that its model holds now: to play or evaluate, take that of a learner or of `load`. If a
+        program plays with it, it is this client's."""
         agent = self.model.agent
         return agent if agent.harness is None else replace(agent, harness=agent.harness.for_client(self.client))
 
@@ -304,7 +303,7 @@ class PartitionSettings(Settings):
     clients: int | None = Field(
         default=None,
         ge=1,
-        description="number of clients; null: as many as the tasks name (natural, by_source), otherwise 10",
+        description="number of clients; null, for natural, by_source or a file only: as many as the tasks or the file name",
     )
     seed: int | None = Field(default=None, description="seed of the split; the run's seed by default")
     roles: dict[str, int] = Field(
@@ -331,7 +330,7 @@ class PartitionSettings(Settings):
 
         if decided := [name for name in self.model_extra or () if name in FIXED]:
             raise ValueError(
-                f"partition has no setting {decided[0]!r}: env: names the environment, and train is divided"
+                f"partition has no setting {decided[0]!r}: the section env names the environment and its split"
             )
         decided = [name for name in ("variant", "labels") if getattr(self, name) is not None]
         if self.is_held and (decided or self.model_extra):
@@ -451,7 +450,7 @@ class OwnSites(HeldSites):
         return ClientEnv(held.env, reports_count="count" in held.settings.share)
 
     def open_whole(self, make: Callable[[], TextEnv]) -> TextEnv:
-        """A machine that does not have what the run's environment needs takes its own."""
+        """The run's environment, or that of the owner's tasks if this machine lacks what the run's needs."""
         try:
             return make()
         except FedAgentGymError:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 MAX_SURPRISAL = float(np.finfo(np.float32).max)
-"""Receivers compute in float32, where a smaller log-prob would be infinite."""
+"""The largest size of a log-prob: receivers compute in float32, where a larger one would be infinite."""
 
 
 class SharingSettings(NamedSettings):
@@ -397,7 +397,7 @@ def grade(env: TextEnv, task: str, plain: Any) -> Answer:
     ):
         raise DataError(f"an answer to {task} needs a seed, and as many actions, replies, ends and log-probs")
     if not all(isinstance(one, str) for one in (*actions, *replies)) or not all(isinstance(one, bool) for one in ends):
-        raise DataError(f"an answer to {task} holds actions and replies that are no texts")
+        raise DataError(f"an answer to {task} needs texts as actions and replies, and true or false as ends")
     if not all(isinstance(one, float) and -MAX_SURPRISAL <= one <= 1e-3 for one in said):
         raise DataError(f"an answer to {task} has an invalid log-prob")
     turns = tuple(Turn("", reply, (act,), 0.0, True, True) for act, reply in zip(actions, replies, strict=True))

@@ -44,7 +44,7 @@ _FORM = (
 
 
 class Candidate(NamedTuple):
-    """A synthetic task: its first observation, and its record."""
+    """A synthetic task: its first observation, its category, and the id or record by which it is kept."""
 
     text: str
     category: str
@@ -55,10 +55,10 @@ class CandidateSource(Protocol):
     """The source from which the server draws candidates."""
 
     def draw(self, count: int) -> list[Candidate]:
-        """This many candidates, or fewer if there are no more."""
+        """This many candidates; fewer if the model writes fewer, and a `DataError` if a generator has fewer."""
 
     def vary(self, parents: Sequence[Candidate]) -> list[Candidate]:
-        """For each of these a similar candidate, if there is one; in any order."""
+        """A similar candidate for each of these, in any order; if there are too few, as in `draw`."""
 
 
 def is_generated(source: Mapping[str, Any]) -> bool:

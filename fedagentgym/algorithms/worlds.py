@@ -2,7 +2,7 @@
 
 All clients play the same tasks under the same seeds as in the unchanged environment; only the world and the policy differ.
 Clients with equal variants and one policy are played once. Without variants the world is that of all tasks, and every client's
-policy is measured on its own mixture of categories besides. Worlds of *newcomers* are drawn from the same variant and are no
+policy is also measured on its own mixture of categories. Worlds of *newcomers* are drawn from the same variant and are no
 client's; they, like the unchanged environment, are played by the policy that is exported.
 """
 
@@ -35,7 +35,7 @@ ReadKept = Callable[[int], Message]
 
 @dataclass(frozen=True)
 class World:
-    """A world: the clients whose it is, none for a newcomer's, and its variant."""
+    """A world with its variant and the clients that live in it; a newcomer's world has none."""
 
     name: str
     clients: tuple[int, ...]
@@ -130,7 +130,7 @@ def summarise_worlds(found: Sequence[PlayedWorld]) -> dict[str, Any]:
 
 
 def _measure_mixtures(found: Sequence[PlayedWorld]) -> list[float]:
-    """The success of each client's policy in its own mixture, of those whose categories were played; nothing with variants."""
+    """The success of each client's policy in its own mixture, if a category of it was played; empty if clients have variants."""
     client_split = found[0][0].client_split
     if client_split.record.variant is not None:
         return []

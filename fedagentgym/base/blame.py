@@ -19,7 +19,7 @@ _INSTALLED = tuple(
     if name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
 _CALLERS = (_PACKAGE / "cli" / "guard.py",)
-"""Files that call anything, and so say nothing about a hook."""
+"""Files that call a whole command; what they call is no hook of a user."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Blame:
 
 
 def find_blame(error: BaseException) -> Blame | None:
-    """The place in a user's code, which this package called, if the error arose there; code that is installed is no user's."""
+    """Find the place in a user's code, called by this package, in which the error arose; installed code is not a user's."""
     frames = list(traceback.walk_tb(error.__traceback__))
     files = [Path(frame.f_code.co_filename) for frame, _ in frames]
     installed = (_PACKAGE, *_INSTALLED)

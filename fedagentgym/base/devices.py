@@ -1,8 +1,8 @@
 """The processes that a run is computed in: one, or the ranks that `torchrun` started, which hold a part of the model each.
 
 `here()` is what this process belongs to: `OneProcess`, or `Torchrun` within `join`. Ranks run the same program in step. Rank 0
-alone plays, looks at clocks and signals, and keeps what is written and printed; the others receive what it found (`share`). What
-follows from the same values, they compute alike. A rank that is lost, or that fails alone, ends all of them.
+alone plays, reads clocks and signals, writes and prints; the others receive what it found (`share`). All ranks compute alike
+what follows from the same values. If a rank is lost or fails alone, all ranks end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 EXCHANGE_TIMEOUT = timedelta(minutes=30)
 """The time for which ranks wait for each other within a computation that all of them make."""
 PLAY_TIMEOUT = timedelta(days=7)
-"""The time for which the others wait for rank 0; if it ends, they learn so from its closed connections."""
+"""The time for which the others wait for rank 0; if rank 0 ends, its closed connections tell them."""
 FAILURE_TIMEOUT = timedelta(seconds=20)
 """The time for which a rank that failed waits for the others to have failed alike."""
 
@@ -65,7 +65,7 @@ class OneProcess:
     device: Any = None
     """The device of a rank; None where the configuration chooses one."""
     shards: ClassVar[bool] = False
-    """True if every process holds a part of the model, and torchrun its signals."""
+    """True if every process holds a part of the model and gets its signals from torchrun."""
     alone: bool = False
     """True while rank 0 computes and the others wait for the outcome."""
     program: str = "fedagentgym"
@@ -74,7 +74,7 @@ class OneProcess:
     def share(self, make: Callable[[], T], policy: object = None) -> T:
         """Return what rank 0 makes, while the others wait; an error, or Ctrl-C on rank 0, is raised on all ranks.
 
-        All weights of a `policy` that is sharded are gathered for it.
+        While it is made, all weights of a sharded `policy` are gathered.
         """
         return make()
 
@@ -83,12 +83,12 @@ class OneProcess:
         return make()
 
     def check_alike(self, error: BaseException) -> None:
-        """Pass if every rank has failed; a rank that failed alone, or that lost another, cannot continue with the others."""
+        """Do nothing if every rank has failed; raise `ProcessUnusableError` if this one failed alone or lost another."""
 
     @contextlib.contextmanager
     def own_folder(self, folder: Path, *, filled: bool) -> Iterator[Path]:
-        """The folder itself on rank 0; on the others a temporary one, removed at the end, `filled` with the same files or
-        empty."""
+        """The folder itself on rank 0; on the others a temporary one, removed at the end: a copy if `filled`, else not made
+        yet."""
         yield folder
 
 
@@ -166,7 +166,7 @@ class Torchrun(OneProcess):
                 place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedagentgym-rank-"))) / "run"
                 if filled:
                     shutil.copytree(folder, place)
-            distributed.barrier(self._objects)  # rank 0 changes nothing before
+            distributed.barrier(self._objects)  # rank 0 changes the folder only when all have copied it
             yield place
 
     @contextlib.contextmanager
@@ -192,7 +192,7 @@ class Torchrun(OneProcess):
 
 
 def _make_sendable(error: BaseException) -> BaseException:
-    """The error, or one with its text if its class may not make it again from what it was made of."""
+    """The error itself, or a `RuntimeError` with its text if unpickling may not restore it."""
     kind = type(error)
     plain = all(isinstance(part, str | int) for part in (*error.args, *vars(error).values()))
     if plain and not isinstance(kind.__init__, FunctionType) and "<locals>" not in kind.__qualname__:
@@ -204,13 +204,13 @@ _here: OneProcess = OneProcess()
 
 
 def here() -> OneProcess:
-    """The process or the ranks that this one is."""
+    """The process or group of ranks that this process belongs to."""
     return _here
 
 
 @contextlib.contextmanager
 def join(place: Place, kind: str) -> Iterator[None]:
-    """Be one of the ranks for the duration of a block; their devices are of this kind, the first of the machine.
+    """Be one of the ranks for the duration of a block; each rank takes the device of this `kind` with its own number.
 
     A failure of the block is passed on if all ranks failed alike; otherwise it becomes a `ProcessUnusableError`.
     """
@@ -220,7 +220,7 @@ def join(place: Place, kind: str) -> Iterator[None]:
 
     if distributed.is_initialized():
         raise OptionError(
-            "learning.sharding needs a torch.distributed group of its own, this process is in one already"
+            "learning.sharding needs a torch.distributed group of its own, but this process is in one already"
         )
     # all ranks are on this machine: their traffic does not leave it
     interfaces = [name for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if name not in os.environ]

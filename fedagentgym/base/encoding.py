@@ -286,14 +286,14 @@ def _restore(tree: Any, arrays: list[np.ndarray[Any, Any]], used: list[int], dep
         if key in (_REFERENCE, _BYTES):
             if type(inner) is not int or inner != len(used) or inner >= len(arrays):
                 raise DataError(
-                    f"encoded value refers to an array {ascii(inner)[:50]} that it does not hold or not here"
+                    f"encoded value refers to array {ascii(inner)[:50]}, which it does not hold or holds in another place"
                 )
             used.append(inner)
             array = arrays[inner]
             if key == _REFERENCE:
                 return array
             if array.dtype != np.uint8 or array.ndim != 1:
-                raise DataError("encoded value refers to an array as bytes that holds none")
+                raise DataError("encoded value refers to an array as bytes, but the array does not hold bytes")
             return array.tobytes()
         if key == _ESCAPE:
             if isinstance(inner, dict) and len(inner) == 1 and next(iter(inner)) in _RESERVED:

@@ -18,7 +18,7 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 def escape_markdown(text: str) -> str:
-    """A text in one line of Markdown: no mark of Markdown, HTML or a comment, and no end of a table's cell.
+    """A text as one line of Markdown that neither formats, nor holds HTML or a comment, nor ends a table's cell.
 
     >>> escape_markdown("a|b --> <i>")
     'a\\\\|b --\\\\> \\\\<i\\\\>'

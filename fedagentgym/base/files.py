@@ -1,6 +1,6 @@
-"""Files that are complete or absent, and their YAML and JSON, read within limits: a plain value, or one sentence.
+"""Files that are written whole or not at all, and YAML and JSON that is read within limits; every fault is one sentence.
 
-Everything is written to a temporary name in the same folder, synced, and renamed.
+Files and folders are written under a temporary name in the same folder, synced, and renamed; only `append_line` adds to a file.
 
 The parsers of Python accept values that break other code: aliases that expand a few lines to gigabytes, values that contain
 themselves or are nested thousands deep, numbers with millions of digits, `NaN`, duplicate keys, tags that construct objects.
@@ -237,7 +237,7 @@ def read_json_line_texts(path: str | Path, *, halves: bool = False) -> Iterator[
     for _, where, line in _read_lines(path):
         value = parse_json(line, where, halves=halves)
         if not line.endswith(b"\n"):
-            raise DataError(f"{where}: the line is not ended")
+            raise DataError(f"{where}: the end of the line is missing")
         yield where, value, line[:-1].decode("utf-8")
 
 
@@ -257,7 +257,7 @@ def check_line(line: bytes, where: str) -> None:
     """Refuse a line that is too long, or has more lists and mappings than an honest one, before it is parsed."""
     if len(line) > MAX_LINE:
         raise DataError(f"{where}: longer than the {MAX_LINE:,} bytes that a line may have")
-    if line.count(b"[") + line.count(b"{") > MAX_CONTAINERS_IN_LINE:  # an empty list of two bytes takes fifty of memory
+    if line.count(b"[") + line.count(b"{") > MAX_CONTAINERS_IN_LINE:  # an empty list of two bytes takes sixty of memory
         raise DataError(f"{where}: more than the {MAX_CONTAINERS_IN_LINE:,} lists and mappings that are read")
 
 
@@ -289,11 +289,11 @@ def data_folder(*parts: str) -> Path:
 
 
 _NOT_OFFERED = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK})
-"""The answers of a file system to what it does not offer."""
+"""Error numbers by which a file system says that it does not offer an operation."""
 
 
 def sync(path: Path) -> None:
-    """Make the content of a file, or a rename in a folder, survive a power cut. Some file systems sync no folders."""
+    """Make the content of a file, or a rename in a folder, survive a power cut. Some file systems cannot sync folders."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -333,7 +333,7 @@ def check_format(found: object, expected: str, where: str, what: str) -> None:
 
 
 def stamp_file(path: str | Path) -> tuple[int, int, int]:
-    """Return what a write changes: the size, the time of the write, and that of the change, which cannot be set back."""
+    """Return what every write changes: the size, the modification time, and the change time, which cannot be set back."""
     status = os.stat(path)  # noqa: PTH116 - called for thousands of files
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
@@ -353,8 +353,8 @@ _KINDS = ("null", "bool", "int", "float", "str", "seq", "map", "merge")
 
 
 def parse_json(text: str | bytes, where: str, *, halves: bool = False, deepest: int = MAX_DEPTH) -> Any:
-    """The value of a JSON text with unique keys and finite numbers only, nested at most `deepest` levels deep, and without
-    `halves` of characters (lone surrogates), which UTF-8 cannot hold; an error begins with `where`."""
+    """The value of a JSON text with unique keys and finite numbers only, nested at most `deepest` levels deep; an error begins
+    with `where`. `halves` admits halves of characters (lone surrogates), which UTF-8 cannot hold."""
     try:
         if isinstance(text, bytes):
             text = text.decode(json.detect_encoding(text))
@@ -462,7 +462,7 @@ def _count_values(node: Node, counted: dict[int, int | None]) -> int:
         raise ValueError(f"the tag {node.tag!r} makes no plain value")
     total = 1
     if isinstance(node, ScalarNode) and not is_clean_text(str(node.value)):
-        raise ValueError("a text holds a character that no file can hold")
+        raise ValueError("a text holds a NUL or half of a character")
     if isinstance(node, SequenceNode):
         total += sum(_count_values(child, counted) for child in node.value)
     elif isinstance(node, MappingNode):

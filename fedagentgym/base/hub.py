@@ -1,7 +1,7 @@
 """The Hugging Face Hub: a folder as a repository. Only what is called a push, a pull or a download opens a connection.
 
-The library waits for as long as a server sends something, waits as long as one asks it to, and unpacks all that it gets. Here its
-calls run within a total time, and its answers within a number of bytes and a lowest speed.
+The library sets no limits: it waits as long as a server sends something or asks it to wait, and unpacks all that it gets. Here
+each answer has a maximum size and a minimum speed, and each call of a pull has a total time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedagentgym.base.peers import PeerError
 T = TypeVar("T")
 Kind = Literal["dataset", "model"]
 HUB_NAME = re.compile(r"\A\w[\w.-]*/\w[\w.-]*", re.ASCII)
-"""An owner and a name, as the hub has it."""
+"""The name of a repository on the hub: OWNER/NAME."""
 MAX_FILES = 5_000
 """Maximum number of files in a repository that is pulled."""
 MAX_BYTES: dict[Kind, int] = {"dataset": 4 << 30, "model": 64 << 30}
@@ -43,13 +43,13 @@ TAKEN = frozenset(
 
 
 LICENCE = "apache-2.0"
-_LICENCE = re.compile(r"[a-z0-9]+([.+-][a-z0-9]+)*")
 """The licence of generated tasks, and of what is made of them, if nothing else is said: that of this package."""
+_LICENCE = re.compile(r"[a-z0-9]+([.+-][a-z0-9]+)*")
 _SIZES = (("n<1K", 10**3), ("1K<n<10K", 10**4), ("10K<n<100K", 10**5), ("100K<n<1M", 10**6), ("1M<n<10M", 10**7))
 
 
 def write_head(licence: str, tags: Sequence[str], rows: int, configs: Mapping[str, str]) -> str:
-    """The metadata of a data set's card, as the hub reads it: `configs` are files by name, with so many rows together."""
+    """The metadata of a data set's card, as the hub reads it: `configs` are files by name, with `rows` rows together."""
     import yaml
 
     size = next((name for name, most in _SIZES if rows < most), "10M<n<100M")
@@ -59,7 +59,7 @@ def write_head(licence: str, tags: Sequence[str], rows: int, configs: Mapping[st
 
 
 def check_licence(name: str) -> str:
-    """Check the form of a licence's name on the hub, and return it; whether the hub has it is not known here."""
+    """Check the form of a licence's name on the hub, and return it; the hub is not asked."""
     if not _LICENCE.fullmatch(name):
         raise OptionError(
             f"--license is the hub's name of a licence, such as {LICENCE}, mit or other, got {show_value(name)}"
@@ -68,19 +68,19 @@ def check_licence(name: str) -> str:
 
 
 def check_hub_name(name: str) -> str:
-    """The name of a repository."""
+    """The name of a repository, if it has the form OWNER/NAME."""
     if not HUB_NAME.fullmatch(name) or ".." in name:
         raise OptionError(f"a repository of the hub is named OWNER/NAME, got {show_value(name)}")
     return name
 
 
 def push_folder(folder: Path, kind: Kind, name: str, *, private: bool = False) -> str:
-    """Make the repository if it is not there and let it hold this folder's files, in one commit; returns its address."""
+    """Make the repository if needed, and replace its files by those of this folder in one commit; returns its address."""
     check_hub_name(name)
     files = [(file.relative_to(folder).as_posix(), file) for file in sorted(folder.rglob("*")) if file.is_file()]
     refused = [path for path, _ in files if not _is_taken(path)]
     if refused:
-        raise DataError(f"{folder}: {refused[0]} is of no kind that is pushed: {', '.join(sorted(TAKEN))}")
+        raise DataError(f"{folder}: {refused[0]} is not a file of a kind that is pushed: {', '.join(sorted(TAKEN))}")
     with open_hub(f"cannot push to {name}") as hub:
         api = hub.HfApi()
         api.create_repo(name, repo_type=kind, private=private, exist_ok=True)
@@ -139,8 +139,8 @@ def _is_taken(path: str) -> bool:
 
 
 def call_within(seconds: float, call: Callable[[], T]) -> T:
-    """The value of a call, or its error; a `PeerError` if it takes longer. It then goes on in a thread that is not waited for:
-    nothing ends a foreign function."""
+    """The value of a call, or its error; a `PeerError` if it takes longer than `seconds`. The call then goes on in a thread that
+    nobody waits for, since a running function cannot be stopped."""
     found: list[T] = []
     failed: list[BaseException] = []
 
@@ -162,7 +162,7 @@ def call_within(seconds: float, call: Callable[[], T]) -> T:
 
 @contextmanager
 def open_hub(failure: str) -> Iterator[Any]:
-    """The library; whatever it raises is one sentence."""
+    """The library; its errors become a `DataError` that begins with `failure`."""
     hub = require("huggingface_hub", "train")
     settings = require("huggingface_hub.utils", "train")
     settings.disable_progress_bars()
@@ -184,8 +184,8 @@ def open_hub(failure: str) -> Iterator[Any]:
 
 @contextmanager
 def limit_answers() -> Iterator[None]:
-    """Bound every answer that the library reads, also for libraries that use it: its size, which is that of what is sent since
-    nothing packed is taken, and its speed."""
+    """Bound the size and the speed of every answer that the library reads, also for libraries that use it. Packed answers are
+    refused, so that the size is that of the bytes sent."""
     hub = require("huggingface_hub", "train")
     usual = hub.get_session()
     client, hooks, follow, timeout = type(usual), usual.event_hooks, usual.follow_redirects, usual.timeout

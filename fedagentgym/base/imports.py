@@ -90,7 +90,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "wandb": ("wandb",),
     "mlflow": ("mlflow",),
 }
-"""The packages of each extra, by the names under which it is imported."""
+"""The packages of each extra, by the names under which they are imported."""
 
 
 def require(module: str, extra: str) -> ModuleType:
@@ -148,7 +148,7 @@ def module_name(path: Path) -> str:
 
 
 class _SourceLoader(SourceFileLoader):
-    """Reads the source alone: by a file's time and size, bytecode of a moment ago passes for that of its next edition."""
+    """Reads the source alone: if a file is edited within a second and keeps its size, Python takes old bytecode for current."""
 
     def path_stats(self, path: str) -> dict[str, float]:
         raise OSError("no bytecode")
@@ -234,7 +234,7 @@ class Registry:
     def register(self, name: str, target: Any, *, replace: bool = False) -> None:
         """Add a name; `target` is `"module:attribute"` or the object itself."""
         if not name or not isinstance(name, str):
-            raise OptionError(f"the name of a {self.kind} is a non-empty string, got {name!r}")
+            raise OptionError(f"{self.kind}: a name is a non-empty string, got {name!r}")
         if name in self._entries and not replace:
             raise OptionError(f"{self.kind} {name!r} is registered already: choose another name or pass replace=True")
         if isinstance(target, str) and not _REFERENCE.fullmatch(target):
@@ -247,7 +247,7 @@ class Registry:
         return resolve(target, f"{self.kind} {name!r}") if isinstance(target, str) else target
 
     def find(self, name: object) -> str:
-        """The name itself, or the one whose short form it is, in any case; a plugin's short form hides none of the package's.
+        """The name itself, or the one whose short form it is, whatever its case; no plugin's short form hides the package's.
 
         >>> Registry("shape", {"me/Round-v0": "collections:deque"}, str.upper).find("me/round-V0")
         'me/Round-v0'

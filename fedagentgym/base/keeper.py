@@ -1,8 +1,8 @@
-"""A process that keeps a program: `python keeper.py DESCRIPTOR COMMAND ...`. The program ends with whoever holds the other end.
+"""A process that guards a program: `python keeper.py DESCRIPTOR COMMAND ...`. DESCRIPTOR is a pipe that the parent holds open.
 
-A program of others cannot watch for the end of its parent, and a killed parent cannot end it. This one waits for both: at the end
-of the pipe it kills the program's whole process group, and when the program ends, it ends with the same status. It passes SIGTERM
-on, so that the program can end in order. This file imports nothing of the package, so that it starts fast.
+A program of others does not watch for the end of its parent, and a killed parent cannot end it. This process does both: when the
+pipe closes, it kills the program's whole process group, and when the program ends, it ends with the same status. It passes
+SIGTERM on, so that the program can end in order. This file imports nothing of the package, so that it starts fast.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def describe_field(field: FieldInfo) -> str:
 
 
 def describe_type(annotation: Any, metadata: Any = (), *, several: bool = False) -> str:
-    """A type, within these bounds; `several`: as what a list has in it.
+    """A type with its bounds (`metadata`) in words; with `several` in the plural, as the items of a list.
 
     >>> describe_type(Literal["a", "b"] | None), describe_type(tuple[int, ...])
     ('a, b or null', 'list of whole numbers')
@@ -80,7 +80,7 @@ def describe_default(field: FieldInfo) -> str:
 
 
 def describe_value(value: Any) -> str:
-    """A default as written in a configuration; a section's own defaults are listed below it."""
+    """A default as written in a configuration; of a section its name or nothing, since its defaults are listed below it."""
     if isinstance(value, BaseModel):
         name = getattr(value, "name", None)
         return str(name) if isinstance(name, str) else ""

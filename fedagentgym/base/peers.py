@@ -57,7 +57,7 @@ def check_address(address: str, where: str) -> str:
     if "@" in parts.netloc:
         raise OptionError(f"{where}: a name or password does not belong in an address")
     if not address.isascii() or any(character <= " " or character == "\x7f" for character in address):
-        raise OptionError(f"{where}: {show_value(address)} is not an address: it holds a character that none has")
+        raise OptionError(f"{where}: {show_value(address)} is not an address: it holds a character that no address has")
     return address
 
 
@@ -298,8 +298,8 @@ _App = Callable[[_Message, _Receive, _Send], Awaitable[None]]
 class HostCheck:
     """An ASGI middleware that refuses the requests of foreign web pages, which a browser sends to servers of its own machine.
 
-    A browser names the page that asks in `Origin`: it must be of this server. A page can also give its own name to this
-    machine's address; it then stands in `Host`, where only addresses, `localhost` and the names of the server are admitted.
+    A browser names the asking page in `Origin`: it must be a page of this server. A page can also let its own name point to
+    this machine; that name then stands in `Host`, where only addresses, `localhost` and the names of the server are admitted.
 
     Args:
         app: The application.

@@ -83,16 +83,16 @@ def get_error_console() -> PlainConsole:
 
 
 def measure_path(cell: str) -> int:
-    """The width that keeps the paths of a cell whole: its own if it is the path of something, else that of its longest word with
-    a slash."""
+    """The width that keeps the paths of a cell whole: that of the cell if it is an existing path, else that of its longest word
+    with a slash."""
     if "/" in cell and os.path.exists(cell):  # noqa: PTH110 - False for a text that no file can be called, where Path raises
         return len(cell)
     return max((len(word) for word in cell.split() if "/" in word), default=0)
 
 
 def make_table(heads: Sequence[str], rows: Iterable[Sequence[str]], text: int = 1) -> Table:
-    """A table whose first columns are text and the others numbers. Where it is wider than the terminal, heads are broken at
-    spaces and text anywhere; a number and a path stay whole."""
+    """A table whose first `text` columns are text and the others numbers. Where it is wider than the terminal, heads are broken
+    at spaces and text anywhere; a number and a path stay whole."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(heads))
     columns = list(zip(heads, *rows, strict=True))
     whole = [max(map(len, cells)) for cells in columns]
@@ -116,8 +116,8 @@ def show_progress(
     label: str, total: int | None = None, most_tokens: int | None = None, measure: Callable[[], int] | None = None
 ) -> Iterator[Progress]:
     """Show progress of one task while the `with` block runs, also while no part of it gets done. A model generates at most
-    `most_tokens` in it, from which the end is estimated until the first part is done; `measure` finds how much is done of a task
-    that does not say so itself."""
+    `most_tokens` in it, from which the end is estimated as long as hardly any part is done; `measure` finds how much is done of a
+    task that does not say so itself."""
     shown: _Task
     if _verbosity == "quiet":
         yield Progress()
@@ -227,7 +227,7 @@ def _format_status(fields: dict[str, object]) -> str:
 
 @dataclass(eq=False)
 class _Task(Progress):
-    """A task that is shown: the part of it that is done, and, from a twentieth on, the time that the rest takes like this."""
+    """A task that is shown: how much of it is done and, once a twentieth is done, the time that the rest takes at this speed."""
 
     label: str
     total: int | None
@@ -250,7 +250,7 @@ class _Task(Progress):
         return f"{count}, {format_duration(seconds / self.done * (self.total - self.done))} left"
 
     def repeat(self) -> None:
-        """Show how much is done, where the task does not say so, and for how long it takes."""
+        """Show the progress again, measured if the task does not report it."""
         self.refresh()
         self.advance(0)
 
@@ -309,9 +309,9 @@ class _StatusPart(_Task):
 @dataclass(eq=False, kw_only=True)
 class _LogLines(_Task):
     last: float = 0.0
-    """The time of the last line, if there is one."""
+    """The time of the last line; 0 before the first one."""
     file: TextIO = field(default_factory=lambda: sys.stderr)
-    """The present one: libraries that are silenced by a redirection silence no progress."""
+    """Standard error when the task begins: a later redirection that silences a library silences no progress."""
 
     def repeat(self) -> None:
         self.refresh()

@@ -188,7 +188,7 @@ def expand_name(value: Any) -> Any:
 CHOSEN_BY: Mapping[str, str] = {"env": "id", "options": "source", "partition": "sampler", "variant": "kind"}
 """Sections in which another key than `name` decides what the other keys mean."""
 ALWAYS_REPLACED = frozenset({"sources"})
-"""Mappings that are one value: how many clients each category has."""
+"""Mappings that are replaced as a whole: `sources` is the number of clients of each category."""
 
 
 def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def assign(data: Mapping[str, Any], assignment: str) -> dict[str, Any]:
 
 
 def list_keys(assignments: Iterable[str]) -> list[str]:
-    """The keys to which assignments give values, one for each within a mapping; a bare name is that of its section.
+    """The keys to which assignments give values, one for each value of a mapping; `section.name` counts as `section`.
 
     >>> list_keys(["seed=1", "algorithm=fedprox", "federation={rounds: 3, workers: 2}"])
     ['seed', 'algorithm', 'federation.rounds', 'federation.workers']

@@ -1,4 +1,4 @@
-"""Means, their intervals, tests of differences, and the correction of these for number.
+"""Means, their intervals, tests of differences, and the correction of these tests for their number.
 
 The unit is what another experiment would draw anew.
 
@@ -94,12 +94,12 @@ class Difference:
 
     @property
     def is_decided(self) -> bool:
-        """True if there is a difference."""
+        """True if the corrected test finds a difference."""
         return self.adjusted is not None and self.adjusted < LEVEL
 
     @property
     def is_equal(self) -> bool:
-        """True if the two are equal within the margin."""
+        """True if the corrected tests find the two equal within the margin."""
         return self.adjusted_unequal is not None and self.adjusted_unequal < LEVEL
 
 
@@ -114,8 +114,8 @@ def estimate_tasks(
     Args:
         strata: `values[task, measure]` of each stratum (an evaluation set, a scenario); repeats of a task are averaged before.
         bounded: for each measure, whether its values lie between 0 and 1. These have Wilson's interval, for as many tasks as
-            would vary as much as these do; others have Student's t. A single task of an unbounded measure has no interval:
-            both ends are its value.
+            would vary as much as these do; others have Student's t. If a stratum has a single task, an unbounded
+            measure has no interval: both ends are its mean.
         confidence: level of the intervals.
 
     Returns:
@@ -263,7 +263,7 @@ def _find_error(values: Sequence[float]) -> float:
 
 
 def find_quartiles(values: Sequence[float]) -> tuple[float, float, float, float, float]:
-    """The lowest value, the quartiles and the highest, between neighbours in proportion.
+    """The lowest value, the three quartiles and the highest value, interpolated linearly between neighbours.
 
     >>> find_quartiles([0.1, 0.5, 0.6, 0.7, 0.9])
     (0.1, 0.5, 0.6, 0.7, 0.9)
@@ -294,7 +294,7 @@ def _find_tail(distance: float, error: float, freedom: float) -> float:
 
 
 def _quantile(confidence: float, freedom: float | Values) -> Any:
-    """Of Student's t, two-sided."""
+    """The two-sided quantile of Student's t."""
     from scipy.special import stdtrit
 
     return stdtrit(freedom, (1 + confidence) / 2)
@@ -365,7 +365,7 @@ def pool_spread(rows: Sequence[Sequence[float]]) -> float | None:
 def correct(differences: Sequence[Difference]) -> list[Difference]:
     """Correct all comparisons of a page together, for differences and for equality.
 
-    Holm's step-down correction: what is below a level then errs anywhere on the page with at most that probability. Two rows
+    Holm's step-down correction: if a page calls decided what is below a level, it errs with at most that probability. Two rows
     cannot be equal and differ by the margin at once, so at most as many hypotheses are true as there are comparisons with a
     test that is not yet rejected (Shaffer).
 

@@ -259,7 +259,7 @@ class StreamBatch:
 
 
 def reduce_below(words: Words, high: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-    """Each word as an integer below its own `high`, and which words must be rejected to keep the draw unbiased."""
+    """Each word as an integer below its own `high`, and a mask of the words to keep; the others would bias the draw."""
     bound = high.astype(np.uint64)
     remainder = (np.uint64(0) - bound) % bound
     return (words % bound).astype(np.int64), words <= _ALL - remainder

@@ -139,7 +139,7 @@ def run_together(works: Sequence[Callable[[], Result]]) -> list[Result]:
         works: The pieces.
 
     Returns:
-        Their results. The first exception of one is raised when all have ended.
+        Their results. When all have ended, the exception of the first piece that failed is raised.
     """
     return [work() for work in works] if len(works) < 2 else Group(works).run()
 

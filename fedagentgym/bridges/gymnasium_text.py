@@ -47,7 +47,7 @@ class State(NamedTuple):
 
 
 class GymnasiumTextOptions(EnvOptions):
-    """The option of environments made of gymnasium's."""
+    """Options of environments that are made of a gymnasium environment."""
 
     seed: int = task(0, description="seed of the tasks")
 

@@ -42,9 +42,9 @@ def play(
 
     Args:
         env: Id of the environment, or its short name.
-        split: The split whose tasks are played; a client's is the one that was divided.
-        client_split: A client split's file, of which one client is played.
-        client: The client's number.
+        split: The split whose tasks are played; not used with `client_split`, which names the split that it divides.
+        client_split: File of a client split, one client of which is played.
+        client: Number of that client.
         think: Whether thoughts are asked for before an action.
         episode_seed: Seed of the episodes.
         options: Further options of the environment by their names, such as `size="tiny"`.
@@ -88,9 +88,9 @@ def play_task(
 
     Args:
         env: Id of the environment, or its short name.
-        split: The split whose tasks are played; a client's is the one that was divided.
-        client_split: A client split's file, of which one client is played.
-        client: The client's number.
+        split: The split whose tasks are played; not used with `client_split`, which names the split that it divides.
+        client_split: File of a client split, one client of which is played.
+        client: Number of that client.
         think: Whether thoughts are asked for before an action.
         episode_seed: Seed of the episodes.
         options: Further options of the environment by their names.

@@ -55,15 +55,15 @@ _HARMLESS: dict[str, re.Pattern[str]] = {
     "n_queens": re.compile(r"[Q_\[\]'\", \n]*"),
     "string_insertion": re.compile(r"[A-Z\[\]'\", ]*"),
 }
-"""The characters of an answer that the library evaluates as Python."""
+"""Generator -> the form that an answer must have, because the library evaluates it as Python."""
 _NO_NUMBER = re.compile(r"[eE][+-]?\d{4}|\b(nan|inf|infinity)\b", re.IGNORECASE)
-"""Numbers that take for ever to compute with, or that compare with none: some verifiers take the latter for right."""
+"""Numbers that take for ever to compute with, and `nan` and `inf`, which some verifiers take for right."""
 _MAX_ANSWER_LENGTH = 10_000
 _OVER = "This task is over."
 
 
 class Problem(NamedTuple):
-    """A task's payload: where the library makes it again."""
+    """A task's payload: what the library needs to make the task again."""
 
     generator: str
     seed: int

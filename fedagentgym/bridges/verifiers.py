@@ -44,7 +44,7 @@ class GymConfig(vf.TasksetConfig):  # type: ignore[misc]
 
 
 class GymData(vf.TaskData):  # type: ignore[misc]
-    """The parts of one task, the same on every machine."""
+    """The values that name one task: its environment with options, its id, and the form of the dialogue."""
 
     env: str
     options: dict[str, Any]
@@ -58,7 +58,7 @@ class GymTask(vf.Task[GymData]):  # type: ignore[misc]
 
 
 class GymEnvConfig(vf.EnvConfig):  # type: ignore[misc]
-    """One player."""
+    """The configuration of `GymEnv`: one player."""
 
     player: vf.AgentConfig = vf.AgentConfig()
 

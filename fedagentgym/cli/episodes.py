@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Row = tuple["ShownEpisode", ...]
 """The episodes of one task, one for each source."""
-SOURCE_HELP = "A run (its last evaluation), a file of episodes, or a result of a suite."
+SOURCE_HELP = "A run (its ranked episodes, or else its last evaluation), a file of episodes, or a result of a suite."
 MAX_LENGTH = 4000
 """Characters of an observation or a reply that are printed."""
 
@@ -159,7 +159,7 @@ def _pair(sources: Sequence[Source]) -> list[Row]:
 
 
 def _make_plain(source: Source, shown: ShownEpisode, *, listing: bool, actions: bool) -> dict[str, object]:
-    """An episode as plain values; in a list with the number of its turns alone."""
+    """An episode as plain values; with `listing` the number of its turns in place of the turns."""
     from fedagentgym.learning.trajectory import to_plain
 
     plain = to_plain(shown.trajectory, segments=False, admissible=actions)

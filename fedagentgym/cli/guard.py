@@ -1,6 +1,7 @@
 """The frame of every command: a check of its arguments, and errors that become one sentence and an exit code.
 
 0    success
+1    a check of `plan`, `first-batch` or `doctor --gpu` failed; 3: `split verify` cannot check all here
 2    the user can fix it: an input, a file, a machine without space
 70   an unexpected error; the sentence names a file with the full trace
 130  interrupted (Ctrl-C)
@@ -40,14 +41,14 @@ NOTHING_SAVED = "nothing was saved; run the command again"
 
 
 def check_arguments(arguments: Sequence[str]) -> None:
-    """Refuse an argument that no file and no name can hold."""
+    """Refuse an argument with a NUL or half of a character (a lone surrogate), which no file name can hold."""
     for argument in arguments:
         if not is_clean_text(argument):
             raise OptionError(f"the argument {argument[:80]!r} cannot be written to a file")
 
 
 def run_guarded(command: Callable[[], object]) -> int:
-    """The exit code of a command; errors are printed on standard error in one sentence."""
+    """Run a command and return its exit code; errors are printed on standard error in one sentence."""
     for output in (sys.stdout, sys.stderr):  # characters that a terminal's encoding lacks are escaped
         if isinstance(output, io.TextIOWrapper):
             output.reconfigure(errors="backslashreplace")

@@ -46,7 +46,7 @@ def hub() -> None:
     help=f"Licence of the data, by the hub's name for it; by default {LICENCE}. An agent has that of its base model.",
 )
 def push(path: Path, name: str, private: bool, licence: str | None) -> None:
-    """Push a split, a result or an agent, with a card that says what it is."""
+    """Push a split, a result or an agent, with a card that says what it is; other files of the repository are removed."""
     check_hub_name(name)
     if licence is not None:
         check_licence(licence)
@@ -88,7 +88,7 @@ RUNS, CLIENTS = "runs.parquet", "clients.parquet"
 
 
 def identify(path: Path) -> tuple[Kind, str]:
-    """Which kind of repository holds this, and what it is: a kind and a digest. Damaged archives are refused."""
+    """The kind of repository that holds this, and a description of it. Damaged archives are refused."""
     from fedagentgym.experiment.agent_file import has_agent_file, read_agent_file
 
     if path.is_dir() and has_agent_file(path):

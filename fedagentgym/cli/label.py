@@ -46,7 +46,7 @@ ONE_SIDED = 0.1
 @option("--out", type=PATH, default=Path("labels.jsonl"), help="The label file; an unfinished one is continued.")
 @option("--split", default="train", help="Split whose tasks are labelled.")
 @option("--attempts", type=click.IntRange(1, 9), default=4, help="Episodes per task.")
-@option("--threshold", type=POSITIVE, default=2, help="Successes from which on a task counts as solved.")
+@option("--threshold", type=POSITIVE, default=2, help="Fewest successes with which a task counts as solved.")
 @option(
     "--error",
     type=click.FloatRange(0, 1),
@@ -57,7 +57,9 @@ ONE_SIDED = 0.1
     "--temperature", type=click.FloatRange(0), help="Sampling temperature of an agent with a model, by default 0.4."
 )
 @option("--seed", type=int, default=0, help="Seed of all attempts.")
-@option("--pack", "packed", type=PATH, help="Also write the labels in the compact form of the package's own.")
+@option(
+    "--pack", "packed", type=PATH, help="Also write the labels in the compact form in which the package holds its own."
+)
 @ENV_SET
 @PLUGINS
 def label(
@@ -117,7 +119,7 @@ def label(
 
 
 def _make_player(name: str, env: TextEnv, seed: int, attempts: int, temperature: float) -> tuple[dict[str, Any], Any]:
-    """Any agent that `fedagentgym eval` accepts."""
+    """The record of an agent that `fedagentgym eval` accepts, and a function that counts its successes on tasks."""
     from fedagentgym.agents.presets import make_agent
     from fedagentgym.learning.evaluation import compute_policy_digest, with_temperature
     from fedagentgym.learning.rollouts import collect

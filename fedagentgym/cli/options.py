@@ -117,7 +117,7 @@ class Command(click.Command):
 
 
 def _list_keys(texts: Sequence[str]) -> list[str]:
-    """`list_keys`, for which help imports no settings."""
+    """`list_keys`, imported on use so that help need not import the settings."""
     from fedagentgym.base.settings import list_keys
 
     return list_keys(texts) if texts else []
@@ -155,7 +155,7 @@ class Group(click.Group):
 
 
 class Option(click.Option):
-    """An option that refuses `nan`, infinity and numbers beyond 64 bits: each would fail later, in every command elsewhere."""
+    """An option that refuses `nan`, infinity and numbers beyond 64 bits: each would fail later, in another place."""
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
         found = super().type_cast_value(ctx, value)

@@ -421,8 +421,8 @@ def _open_split(file: Path, env_set: Iterable[str], tasks: Path | None = None) -
 
 
 def _load_record(file: Path) -> SplitRecord:
-    """A record whose task ids are known and whose every client matches its digest; a folder of numbers is opened with its
-    pool."""
+    """A record whose task ids are known and whose every client matches its digest; a split that holds numbers in place of ids
+    is opened with its pool."""
     from fedagentgym.partitions import split_files
 
     record = split_files.load(file)

@@ -330,7 +330,7 @@ def first_batch(config: str, changes: tuple[str, ...], plugins: tuple[str, ...],
     """Play a batch before learning: prompt, reply, grade, and whether the run can learn.
 
     It prints one prompt as the model gets it, its reply and what that earned, the share of replies that could be read, the
-    variance of rewards, and three gates. The exit code is 1 if a gate is missed. `train` does not begin a run whose first batch
+    variance of rewards, and the gates. The exit code is 1 if a gate is missed. `train` does not begin a run whose first batch
     has nothing to learn from, except with --force.
     """
     from fedagentgym.experiment.config import load_config

@@ -94,7 +94,7 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
         pool: TaskPool | None = None,
         **given: Any,
     ) -> None:
-        """Called by `make` alone, with checked options; `pool` is the pool that was given in place of the environment's own."""
+        """Called by `build` alone, with checked options; `pool` is the pool that was given in place of the environment's own."""
         if options is None or given:
             raise OptionError(
                 f"an environment is made by open_env({type(self).__name__}, ...) or gymnasium.make, not called"
@@ -203,7 +203,8 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
 
         Args:
             seed: Seed of the episode. Without one it is drawn from the generator of the last reset that had one.
-            options: `{"task": id}` plays this task. Otherwise one is drawn, or with `order="once"` the one after the last.
+            options: `{"task": id}` plays this task. Otherwise one is drawn, or with `order="once"` the one after the last
+                (with a seed, the one whose index is the seed).
 
         Returns:
             The observation, and `info`: `task`, `category`, `turn`, `prompt` (the next message to a chat model: at the start the

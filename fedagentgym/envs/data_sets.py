@@ -70,7 +70,7 @@ class DataSet:
             return self.install(source, subset)
         if self.download is None:
             where = f"fetch {self.columns} from {self.origin}, then " if self.origin else ""
-            raise DataError(f"{self.name} cannot be downloaded by itself: {where}name the copy with --from FOLDER")
+            raise DataError(f"{self.name} cannot be downloaded automatically: {where}name the copy with --from FOLDER")
         return self.download(subset)
 
 

@@ -29,7 +29,7 @@ class HiddenNumber(NamedTuple):
 
 
 class GuessState(NamedTuple):
-    """The numbers that remain possible, given the answers so far."""
+    """The task, and the range of numbers that remain possible, given the answers so far."""
 
     hidden: HiddenNumber
     low: int
@@ -61,7 +61,7 @@ class GuessEnv(TextEnv[GuessOptions]):
     reward_names = ("accuracy/guess",)
 
     def load_pool(self, split: str) -> TaskPool:
-        """Numbers drawn for (seed, split, index); `all` is every split after the other."""
+        """Numbers drawn for (seed, split, index); `all` is one split after the other."""
         if split == "all":
             parts = [self.load_pool(part) for part in self.splits]
             tasks = [task for part in parts for task in part]

@@ -1,7 +1,7 @@
-"""The one door to environments: from an id and options, or a client of a split, to an environment with checked tasks.
+"""The one way to make an environment: from an id and options, or from a client of a split, with checked tasks.
 
 Everything that a caller can get wrong is checked here, once: the options by their class, the split, the pool and the tasks by
-their digest, and that the class is one of an environment. The code that it calls checks nothing again.
+their digest, and that the class is an environment's. The code that it calls checks nothing again.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ def open_env(env: EnvLike, **options: Any) -> TextEnv:
     Raises:
         UnknownNameError: If no environment has this id.
         OptionError: If an option is unknown or has a value that cannot be used.
+        DataError: If there are no tasks to play, or they are not those that `tasks` names.
 
     Examples:
         >>> open_env("fedagentgym/Guess-v0", split="val").split_sizes()["val"]
@@ -132,7 +133,7 @@ def make(
         The environment.
 
     Raises:
-        UnknownNameError: If a split, a word or a variant is unknown.
+        UnknownNameError: If a split, a variant, a task or the word of an option is unknown.
         OptionError: If another option is impossible.
         DataError: If there are no tasks to play, or they are not those that `tasks` names.
     """

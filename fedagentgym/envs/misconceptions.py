@@ -74,7 +74,7 @@ class MisleadableEnv(TextEnv[OptionsType]):
 
 
 def check_misleadable(env: TextEnv) -> MisleadableEnv:
-    """The environment, if its tasks have at least two procedures that could be mistaken for each other."""
+    """The environment, if at least two of its categories have procedures that could be mistaken for each other."""
     if isinstance(env, MisleadableEnv) and len(env.list_procedures()) > 1:
         return env
     raise OptionError(

@@ -7,8 +7,8 @@
 
 `task` decides which tasks there are; so does a field without a mark. `play` decides how they are played: only such options can be
 given beside a client split. `local` is a place on this machine and `owner` a decision of its owner; neither is ever stored, sent,
-or taken from others. Everything that is asked about options follows from this class: keywords of `gymnasium.make`, what a split,
-a record and a digest hold, what is transmitted, the reference page, and the nearest name of a misspelt one.
+or taken from others, but for the value `installed`. Everything else follows from this class: the keywords of `gymnasium.make`,
+what splits, records and digests hold, what is transmitted, the reference page, and the nearest name of a misspelt option.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ class EnvOptions(Settings):
     )
     order: Literal["drawn", "once"] = play(
         "drawn",
-        description="the task of a reset that names none: drawn, with replacement; once, each in the order of the pool, beginning"
-        " with the one that the seed numbers",
+        description="the task of a reset that names none: drawn, at random with replacement; once, each in the order of the pool,"
+        " from the one whose index is the seed",
     )
     render_mode: Literal["human", "ansi"] | None = play(
         None,
@@ -236,8 +236,8 @@ class EnvOptions(Settings):
                     raise DataError(f"{where}: {name!r} concerns {what}, which only its user decides: give it yourself")
 
     def _keep(self, names: Any, marks: Sequence[Mark]) -> dict[str, Any]:
-        """The plain values of options with these marks; values that are none, such as functions, are left to the digest of what
-        they lead to."""
+        """The plain values of options with these marks. Values without a plain form, such as functions, are left out: the digest
+        of the pool covers what they change."""
         kept = {}
         for name, mark in self.get_marks().items():
             value = getattr(self, name)
@@ -253,7 +253,7 @@ class EnvOptions(Settings):
 
 
 def _list_words(annotation: Any) -> tuple[str, ...]:
-    """The words that a field of these alone takes."""
+    """The words that a field allows, if it allows nothing but words."""
     kinds = [one for one in (get_args(annotation) or ()) if one is not type(None)]
     if kinds and all(isinstance(one, str) for one in kinds):
         return tuple(kinds)

@@ -1,4 +1,4 @@
-"""The world of a program of others: tasks from a file, no steps, and a reward that the program reports."""
+"""The environment of a program with a world of its own: tasks from a file, no steps, a reward that the program reports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedagentgym.envs.tasks import Task
 from fedagentgym.envs.view import View
 
 REPORTED = "reported"
-"""Stands in records where others have the version of a verifier."""
+"""Records have this word in place of the version of a verifier."""
 EXAMPLES = ("garden", "window", "bridge", "kitchen", "letter", "mountain", "river", "station", "library", "harbour")
 """Words of the tasks without a file: how many letters does a word have?"""
 
@@ -36,9 +36,9 @@ class OwnEnv(TextEnv[OwnOptions]):
     """Tasks of a program that has its own world: a mailbox, a database, a browser.
 
     **Tasks.** Lines of the file `data`, `{"id": "a", "category": "billing", "data": {...}}`: `data` is what the program may see,
-    never the answer. A line may name its `split`; of the others every tenth is val and another one test (`held_out`).
+    never the answer. A line may name its `split`; of the others the first is warmup, and a tenth each val and test (`held_out`).
     **Actions.** None: a program plays (`agent.harness` with `world: own`), and its report ends the episode.
-    **Observations.** The `data`, for who reads the record; the program puts its own prompts together.
+    **Observations.** The `data`, for readers of the record; the program puts its own prompts together.
     **Reward.** The number that the program reports. Nobody can check it: it is shown as unverified, and never ranked.
     **Versions.** v0: first one.
     """
@@ -53,7 +53,7 @@ class OwnEnv(TextEnv[OwnOptions]):
     reward_names = ("reported",)
 
     def load_pool(self, split: str) -> TaskPool:
-        """The tasks of a split; those without one go by their place."""
+        """The tasks of a split; tasks that name none are divided by their place in the file."""
         rows = list[dict[str, Any]]()
         for where, row in self._read_rows():
             if not isinstance(row, dict) or not isinstance(row.get("category", ""), str):
@@ -85,13 +85,13 @@ class OwnEnv(TextEnv[OwnOptions]):
             )
 
     def _find_split(self, place: int) -> str:
-        """The split of the task at a place of the file: evenly spread, and never changed by later lines."""
+        """The split of the task at a place of the file: val and test are spread evenly, and later lines change nothing."""
         share = self.options.held_out / 2
         taken = [int((place + 1) * part + 1e-9) - int(place * part + 1e-9) for part in (share, 2 * share)]
         return "val" if taken[0] else "test" if taken[1] else "warmup" if place == 0 else "train"
 
     def get_verifier_version(self) -> str:
-        """Nobody grades: the reward is what was reported."""
+        """Return the mark of a reward that the program reports and nobody checks."""
         return REPORTED
 
     def get_data(self, task: Task) -> Any:
@@ -102,7 +102,7 @@ class OwnEnv(TextEnv[OwnOptions]):
         return None, View(observation=canonical_json(task.payload))
 
     def advance(self, state: None, action: str) -> tuple[None, View]:
-        """Take a report, as the gateway writes it; from anybody else it is not understood."""
+        """Take a report as the gateway writes it; any other text is not understood."""
         try:
             plain = parse_json(action, "a report")
             reward, score, success = float(plain["reward"]), float(plain["score"]), plain["success"]

@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
 
 class EpisodeStarter(Protocol):
-    """The part of an environment that opening episodes needs."""
+    """The part of an environment that starts episodes."""
 
     def reset_many(self, tasks: Sequence[str | Task], seeds: Sequence[int]) -> Sequence[Any]: ...
 
 
 class PoolOrigin(Protocol):
-    """The reference to what a pool was loaded from: it is pickled as this, and loaded again."""
+    """A reference to what a pool was loaded from. The pool is pickled as this reference, and then loaded again."""
 
     @property
     def options(self) -> Mapping[str, Any]: ...
@@ -287,7 +287,8 @@ class TaskPool:
         if all(value is None for value in found):
             known = sorted({"category", *self.columns, *(list_payload_fields(self[0].payload) if len(self) else ())})
             raise unknown_name_error(f"field of the tasks of {self.env}", name, known)
-        if unfit := next((place for place, value in enumerate(found) if not is_value(value)), None):
+        unfit = next((place for place, value in enumerate(found) if not is_value(value)), None)
+        if unfit is not None:
             shown = "nothing" if found[unfit] is None else show_value(found[unfit])
             raise DataError(
                 f"the task {self.ids[unfit]!r} has {shown} in the field {name!r}: clients are formed by texts or whole numbers "
@@ -297,7 +298,7 @@ class TaskPool:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 over the source and the ordered ids with their categories."""
+        """sha256 over the environment's id, the source, the ordered ids with their categories, and the columns."""
         hasher = hashlib.sha256(canonical_json(["pool", self.env, self.source]).encode("ascii"))
         names = self.category_names
         for start in range(0, len(self.ids), 65536):
@@ -377,7 +378,7 @@ class TaskPool:
             A data set with the columns `task`, `category`, `prompt`, `seed`, `env`, and those of the pool, such as `user`.
 
         Raises:
-            OptionError: If the pool was made by hand and `env` is not given.
+            OptionError: If the pool was made by hand and `env` is not given, or `template` is no template.
             MissingExtraError: If `datasets` is not installed.
         """
         if template is not None and not hasattr(template, "render_first"):

@@ -1,6 +1,6 @@
-"""The things that some environments have besides, for experts, single papers and tools: small protocols.
+"""Optional abilities of environments, for experts, single papers and tools, as small protocols.
 
-Each is asked for by a function here, which says what holds for an environment without it.
+The functions here ask an environment for them, and return a default for an environment that lacks them.
 """
 
 from __future__ import annotations

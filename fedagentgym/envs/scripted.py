@@ -81,13 +81,13 @@ class NoisyExpert:
 
 
 def check_noise(noise: float) -> None:
-    """Raise unless this is a share."""
+    """Raise `OptionError` unless the noise is between 0 and 1."""
     if not 0.0 <= noise <= 1.0:
         raise OptionError(f"noise is a share of the actions, between 0 and 1, got {noise}")
 
 
 def random_action(episode: Episode, opening: str, draws: Stream) -> str:
-    """An admissible action, each equally likely, its slot filled with words that the episode began with.
+    """An admissible action, each equally likely, its slot filled with words of `opening`.
 
     An environment that lists no actions gets one of those words as its answer, a number if there is one.
     """
@@ -109,10 +109,10 @@ STEPS = 1_000
 
 
 def list_words(env: TextEnv) -> Iterable[str]:
-    """The words that the environment lists; or else those of its description, observations and actions in some hundred tasks
-    played at random.
+    """The words that the environment lists; or else those of its description, and of observations and actions in random play.
 
-    The result is deterministic: tasks are the first of the pool, and actions come from a named stream.
+    Random play opens the first 200 tasks of the pool and takes 1,000 steps in all. The result is deterministic: actions come
+    from a named stream.
     """
     if words := env.vocabulary():
         return words

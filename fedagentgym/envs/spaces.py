@@ -1,8 +1,8 @@
 """A space of any text, and the arguments of a reset.
 
-gymnasium's `Text` accepts only a given alphabet, and its shared-memory form has one cell per character of it. Actions and
-observations here are arbitrary: any Python string, lone surrogates included. A batch of texts is a tuple. For vector
-environments with shared memory each environment owns a range of bytes: a length, then UTF-8 (with surrogates).
+gymnasium's `Text` accepts only texts of a given alphabet and length, which its shared memory holds as indices into the alphabet.
+Actions and observations here are arbitrary: any Python string, lone surrogates included. A batch of texts is a tuple. For
+vector environments with shared memory each environment owns a range of bytes: a length, then UTF-8 (with surrogates).
 """
 
 from __future__ import annotations
@@ -122,14 +122,14 @@ def _read_memory(space: TextSpace, shared_memory: Any, n: int = 1) -> SharedText
 
 
 def check_seed(seed: Any) -> int | None:
-    """The seed of a reset as a whole number of Python."""
+    """The seed of a reset as a Python int, checked."""
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
         raise OptionError(f"the seed of an episode is a whole number from 0 on, got {show_value(seed)}")
     return None if seed is None else int(seed)
 
 
 def read_task_option(options: Any) -> str | None:
-    """The task that the options of a reset name."""
+    """The id of the task that the options of a reset name, or None."""
     if options is None:
         return None
     if not isinstance(options, Mapping):

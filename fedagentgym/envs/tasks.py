@@ -106,7 +106,7 @@ def make_task_id(env_id: str, split: str, index: int) -> str:
 
 
 class TaskIds(Sequence[str]):
-    """The ids of a contiguous range of a split, made on demand: a million of them cost nothing.
+    """The ids of the first `count` tasks of a split, made on demand: a million of them cost nothing.
 
     >>> TaskIds("fedagentgym/Math-v0", "val", 3)[-1]
     'math/val/00002'
@@ -141,7 +141,7 @@ class TaskIds(Sequence[str]):
 
 
 class Place(NamedTuple):
-    """A task of a generated pool is the n-th of its split, also in a pool of all splits."""
+    """The place of a generated task: its split and its number there, also in a pool of all splits."""
 
     split: str
     number: int
@@ -193,12 +193,12 @@ Value = str | int
 
 
 def is_value(value: object) -> bool:
-    """Return whether tasks can be grouped by it: a text or a whole number."""
+    """Return whether tasks can be grouped by a value: whether it is a text or a whole number."""
     return isinstance(value, str | int) and not isinstance(value, bool)
 
 
 def collect_columns(rows: Sequence[Mapping[str, Any]], known: Sequence[str]) -> dict[str, tuple[Value | None, ...]]:
-    """The fields of records other than the known ones, if every record has a value or nothing there."""
+    """The fields of records other than the known ones, if every record has a text, a whole number or nothing there."""
     names = sorted({name for row in rows for name in row if name not in known})
     columns = {name: tuple(to_plain_numbers(row.get(name)) for row in rows) for name in names}
     return {

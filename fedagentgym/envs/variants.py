@@ -27,7 +27,7 @@ Plain = Mapping[str, Any]
 
 
 MAX_DRAWS = 1000
-"""Draws of a newcomer's variant before a request for further ones is refused."""
+"""Maximum number of draws for the variants of newcomers; if they do not suffice, the request is refused."""
 
 
 class ClientVariant(Settings):
@@ -65,8 +65,8 @@ class Variant(Settings):
 
     Derive a class with the class attributes `kind`, its name, and `client_variant`, a class derived from `ClientVariant`; write
     `draw`, and register it with `fedagentgym.register_variant`, or list it in `TextEnv.variants` of your own environment. The
-    fields are its parameters: `federate(env_id, variant={"kind": "volume", "share": 0.3})`. Every variant has a `degree` besides:
-    0 changes nothing, 1 everything.
+    fields are its parameters: `federate(env_id, variant={"kind": "volume", "share": 0.3})`. Every variant has a `degree` too:
+    0 changes no client's environment, 1 that of every client.
 
     Examples:
         >>> from fedagentgym import stream
@@ -243,7 +243,7 @@ def draw_newcomers(
     known: Sequence[Plain | None],
     count: int,
 ) -> list[Plain]:
-    """Variants of the requested kind that none of the `known` clients has, also beyond their degree and choices."""
+    """Variants of the requested kind that none of the `known` clients has; the request's degree and choices do not limit them."""
     if request is None:
         raise OptionError(
             "newcomers have variants that no client has, but this split has no variants: set partition.variant, or leave out"

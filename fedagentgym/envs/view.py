@@ -1,7 +1,7 @@
 """The view that an environment shows, the episode at one moment, and the texts that are made of them.
 
-`render()` shows an episode to people. The one prompt of a language model, in the words of an environment, is rendered here for
-every way to play: `first_message` opens an episode, `next_message` goes on; `info["prompt"]` of gymnasium's interface is one or
+`render()` shows an episode to people. The plain prompt of a language model, in the words of an environment, is the same in every
+way to play: `first_message` opens an episode, `next_message` goes on; `info["prompt"]` of gymnasium's interface is one or
 the other. Lists of actions are kept short: a dialogue does not repeat the list that it has just shown, and many actions that
 differ only in a counting number are shown by their ends.
 """
@@ -148,7 +148,7 @@ def render_episode(task: Task, goal: str, steps: Sequence[Step]) -> str:
 # ---- the prompt -------------------------------------------------------------------------------------------------------
 
 MIN_RUN = 10
-"""Actions that count up and are this many or more are shown by the first two and the last."""
+"""A run of at least this many actions that count up is shown by its first two and its last."""
 ONE_ACTION = "Answer with exactly one action between <action> and </action>, and nothing else."
 THINK_FIRST = "Think first, between <think> and </think>. Then give exactly one action between <action> and </action>."
 _NUMBERED = re.compile(r"\A(.*?)(0|[1-9]\d{0,17})(\D*)", re.DOTALL)
@@ -181,7 +181,7 @@ def next_message(env: Words, view: View, listed: Sequence[str] | None = None) ->
 
 
 def request_action(env: Words, view: View, form: str) -> list[str]:
-    """The last paragraphs of a prompt: the actions, and the form of one. None where whole replies are graded."""
+    """The last paragraphs of a prompt: the actions, and the form of one; empty where whole replies are graded."""
     return [] if env.takes == "reply" else [*show_actions(env, view), form]
 
 
@@ -202,7 +202,7 @@ def _shorten_list(actions: tuple[str, ...]) -> Sequence[str]:
     >>> _shorten_list(("look", *(f"guess {number}" for number in range(1, 31))))
     ['look', 'guess 1, guess 2 and so on, up to guess 30']
     """
-    step = MIN_RUN - 1  # a run has a pair at one of these places
+    step = MIN_RUN - 1  # every run of MIN_RUN actions has a pair at one of these places
     if not any(_counts_up(actions[place], actions[place + 1]) for place in range(0, len(actions) - 1, step)):
         return actions
     lines: list[str] = []

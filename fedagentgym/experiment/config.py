@@ -279,7 +279,7 @@ def load_config(
 
 
 def _find_companion(source: str, changes: Sequence[str]) -> str | None:
-    """The first other variant of a preset that has the one variant in `source` laid over it, if there is one that has it."""
+    """The first `NAME:OTHER,VARIANT` that loads, for a `source` NAME:VARIANT that does not; None if there is none."""
     name, _, variant = source.partition(":")
     if not variant or "," in variant:
         return None
@@ -312,7 +312,7 @@ def resolve_config(plain: Mapping[str, Any], plugins: Sequence[str] = ()) -> Run
 
 
 JOINT = "+"
-"""`A+B` among the variants: what is changed besides where A and B are both named."""
+"""`A+B` among the variants: changes that apply only where A and B are both named."""
 
 
 def _parse_source(name: str) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]], str]:

@@ -35,7 +35,7 @@ def run(folder: Path, seed: int, changes: Sequence[str] = (), *, verbose: bool =
     }
     if any(Path(config.output.folder) != folder / name for name, config in configs.items()):
         raise OptionError(
-            "--set output.folder: the demo has two runs, in two folders below that of --out: name that one in its place"
+            "--set output.folder: the demo has two runs, each in a folder below that of --out: give --out instead"
         )
     _make_room(configs)
     alone, together = configs["alone"], configs["together"]
@@ -103,7 +103,7 @@ def _make_room(configs: Mapping[str, RunConfig]) -> None:
 
 
 def _finish(config: RunConfig, verbose: bool) -> RunResult:
-    """The run, watched while it goes on; what is there of it is not done again."""
+    """Play what is missing of the run, and show it on the terminal."""
     from fedagentgym.experiment.report.terminal import watch_run
 
     place = Path(config.output.folder)

@@ -173,8 +173,8 @@ def open_evaluation(request: EvaluationRequest) -> OpenedEvaluation:
 
 
 def _count_seen(run: Run, sets: Sequence[OpenedSet]) -> int:
-    """On how many of the tasks the clients of a run train. On splits for evaluation that is refused, as when the run begins; who
-    names another one asks for it."""
+    """The number of evaluated tasks on which the clients of a run train. On a split for evaluation there may be none, as when the
+    run begins; on another split, which the user named, they are counted."""
     from fedagentgym.experiment.opened import check_held_out
     from fedagentgym.partitions.verification import find_leaks
 

@@ -1,7 +1,7 @@
 """An evaluation as a run: a folder with its configuration, every episode and a record, which goes on where it was stopped.
 
 `fedagentgym eval` and the agents track of suites write it. Tasks are played some at a time: their episodes are appended to
-`evaluation/ranked.jsonl`, then counted in `progress.json`, so that a killed evaluation plays no task twice that it has paid for.
+`evaluation/ranked.jsonl`, then counted in `progress.json`, so that a killed evaluation plays at most its last lot of tasks again.
 The draws of an episode depend on the seed and the number of its task alone.
 """
 
@@ -84,7 +84,7 @@ class EvaluationConfig(Settings):
 
 
 class Progress(Settings):
-    """The first tasks of an evaluation, the bytes of their episodes, and what they took."""
+    """The number of tasks that an evaluation has finished, the bytes of their episodes, and what they took."""
 
     tasks: int = 0
     bytes: int = 0
@@ -258,7 +258,7 @@ def _read_usage(agent: Player) -> Usage | None:
 
 
 def sum_usage(used: Sequence[Usage]) -> Usage | None:
-    """The total usage; None if nothing is paid."""
+    """The total usage; None for an empty sequence."""
     total: Usage | None = None
     for one in used:
         total = one if total is None else total.add(one)

@@ -175,8 +175,8 @@ EVAL_RESULTS = Path(".eval_results") / "fedagentgym.yaml"
 
 
 def list_eval_results(file: AgentFile) -> list[dict[str, Any]]:
-    """The numbers of an agent in the form of the hub: of the environment as the data set, its split as the task. None if the run
-    did not evaluate this round."""
+    """The numbers of an agent in the form of the hub: of the environment as the data set, its split as the task. Empty if the
+    run did not evaluate this round."""
     found, sets = file.result, file.evaluation.sets
     if not found:
         return []

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MAX_CONSTANT, MIN_ROOM, MIN_FORM = 0.2, 0.3, 0.9
 ATTEMPTS = 8
-"""Episodes of a task, unless the run's groups have more."""
+"""Least episodes of a task in `play_first_batch`, and least tasks in `check_first_batch`."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class FirstBatch:
                 subtract_shown(ever, once, 2),
                 MIN_ROOM,
                 False,
-                "the agent does nearly always what it does once, so practice has little to choose from; "
+                "the agent does nearly the same in every attempt, so practice has little to choose from; "
                 + ("it can do these tasks" if once > 0.5 else "it cannot do these tasks: let it imitate more"),
             ),
             Gate(
@@ -167,7 +167,7 @@ def play_first_batch(config: RunConfig, tasks: int = 32) -> FirstBatch:
 
 
 def play_batch(config: RunConfig, runtime: Runtime, tasks: int, size: int) -> FirstBatch:
-    """The same with what is open already, in groups of a size."""
+    """The same with what is open already, in groups of `size` episodes."""
     from fedagentgym.learning.rollouts import collect
 
     groups = tuple(
@@ -200,9 +200,9 @@ def play_batch(config: RunConfig, runtime: Runtime, tasks: int, size: int) -> Fi
 def check_first_batch(run: Run) -> None:
     """Refuse a run whose first batch has nothing to learn from, before anything is written.
 
-    Asked is whether anything at all can be learned, so there are a few more tasks than a client's step has. A method that
-    plays no episodes to learn from is not asked, nor is a run whose tasks or programs are elsewhere or whose update is divided
-    over processes.
+    It only asks whether anything at all can be learned, and plays as many tasks as a client's step has, at least 8. A method
+    that plays no episodes to learn from is not checked, nor is a run whose tasks or programs are elsewhere or whose update is
+    divided over processes.
     """
     work, config = run.algorithm.card.round, run.config
     learns = work is None or (work.episodes > 0 and work.optimizer_steps > 0)

@@ -87,7 +87,7 @@ class Found(NamedTuple):
 class Bench:
     """Shared by the checks: the device, a small model, and episodes that were played on the processor.
 
-    `small` is the model's shape where `smollm2` was not added to the cache, then with random weights; `paper` is the shape of
+    `small` is the shape of the small model, which has random weights unless `smollm2` is in the cache; `paper` is the shape of
     the model whose memory is measured, always with random weights.
     """
 

@@ -164,7 +164,7 @@ def prepare_agents(configs: Iterable[RunConfig]) -> None:
 
 @dataclass(frozen=True)
 class Deployment:
-    """The server's side of where tasks are; the clients' are the sites of `algorithms/runtime.py`.
+    """The part of the server that depends on where tasks are; that of clients is the sites of `algorithms/runtime.py`.
 
     Here the server can open all tasks itself. It asks no client, and evaluates each on that client's mixture of categories.
     """

@@ -57,8 +57,9 @@ CHECKED = (
 
 
 def evaluate_round(run: Run, backend: Backend, number: int, state: ServerState) -> dict[str, Any]:
-    """Play the held-out tasks with the policy of a global state; every episode is recorded, those in the clients' own worlds
-    too. `held_out` are tasks in each client's own mixture, or the held-out tasks of the clients themselves."""
+    """Play the held-out tasks with the policy of a global state. Their episodes are recorded, and those in the clients' own
+    worlds; of `every_world` only the numbers. `held_out` are tasks in each client's own mixture, or the clients' own held-out
+    tasks."""
     settings = run.config.evaluation
     assert settings is not None
     agent = run.runtime.load_weights(run.algorithm.policy_parameters(state))
@@ -120,7 +121,7 @@ def rank(run: Run, records: Sequence[Record]) -> tuple[TasksRecord | None, Evalu
 
 
 def _open_kept(run: Run, number: int) -> Callable[[int], Message]:
-    """A reader of what clients of a simulation kept after a round: the newest one, or the one before it."""
+    """A reader of what clients of a simulation kept after a round whose states are still stored."""
     heads = CommitStore(run.folder / "rounds").read_note(number).heads
     store = StateStore(run.folder / "states")
 

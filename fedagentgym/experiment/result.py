@@ -22,7 +22,7 @@ class RunResult:
 
     Attributes:
         folder: The run's folder.
-        record: Configuration, versions, results and cost: the content of `result.json`.
+        record: The content of `result.json`: environment, agent, results, cost and versions.
     """
 
     folder: Path
@@ -104,6 +104,8 @@ class RunResult:
         return f"RunResult({self.record['name']}: {about}, {success}; {self.folder})"
 
     def _list_points(self) -> list[dict[str, Any]]:
+        from fedagentgym.federation.records import headline_bytes
+
         points = []
         for _, row in read_jsonl(self.folder / "metrics.jsonl"):
             overall = row.get("evaluation", {}).get("overall", {})
@@ -112,7 +114,7 @@ class RunResult:
                 point |= {end: overall["success"][end] for end in ("low", "high")}
                 point |= {
                     "score": overall["score"]["mean"],
-                    "bytes": row["bytes_total"],
+                    "bytes": headline_bytes(row["bytes_total"]),
                     "seconds": row["seconds_total"],
                 }
                 points.append(point)

@@ -46,7 +46,7 @@ from fedagentgym.federation.round import Observer, ServerConfig, run_rounds
 from fedagentgym.runs.folder import CONFIG, RECORD, RunFolder
 
 MAX_SWEPT, MAX_FOLDER_LENGTH = 1_000, 100
-"""The runs of a sweep, and the characters of one's folder."""
+"""Maximum number of runs of a sweep, and of characters in the name of a run's folder."""
 
 
 @overload

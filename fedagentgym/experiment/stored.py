@@ -32,7 +32,7 @@ ASK = "or pass --trust-plugins if you trust whoever made the folder"
 @dataclass(frozen=True)
 class Trust:
     """Decisions left to a run's folder. `plugins` are those that the user named, which are loaded already; with `folder` its
-    own are loaded, and all that it says holds."""
+    own are loaded too, and everything in its configuration is accepted."""
 
     plugins: tuple[str, ...] = ()
     folder: bool = False

@@ -88,7 +88,7 @@ class Wandb:
         self._run = self._library.init(**{**self.choose_options(config), **self._options}, config=dict(config))
 
     def choose_options(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what is asked of the library where its user says nothing: no network."""
+        """Return the default options, which use no network; the user's own replace them."""
         quiet = self._library.Settings(console="off", silent=True)
         name = config["name"]
         return {"name": name, "mode": "offline", "dir": str(self._folder), "settings": quiet, "resume": "allow"}

@@ -30,7 +30,7 @@ from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.message import MAX_BLOCK, Array, Parameters, blocks
 
 HELD_MODELS = 10
-"""Updates that are summed in one pass."""
+"""Maximum number of updates that wait in memory, to be summed in one pass."""
 HELD_BYTES = 1 << 31
 """Maximum size of the waiting updates in bytes; a larger update waits alone."""
 
@@ -80,12 +80,12 @@ class AggregationRule(NamedSettings):
 
     needs_all: ClassVar[bool] = False
     uses_weights: ClassVar[bool] = False
-    """True if clients of greater weight count for more. A rule that does not say so is taken to ignore weights, so that what is
-    forgotten is refused and not lost."""
+    """True if clients of greater weight count for more. By default a rule counts as ignoring weights, so that unequal weights are
+    refused and not silently lost."""
 
     @property
     def least_updates(self) -> int:
-        """The number of updates without which it has no result, if it `needs_all`."""
+        """The smallest number of updates from which a rule that `needs_all` computes a result."""
         return 1
 
     def weigh(self, examples: Sequence[float]) -> list[float]:
@@ -250,10 +250,10 @@ def step_server(state: ServerState, combined: ServerState, step: float, momentum
         state: The global state from which the round began.
         combined: What the aggregation rule gave, best in float64.
         step: How far the server goes.
-        momentum: Share of the last move that it goes again.
+        momentum: Share of the previous v that is added to the new one.
 
     Returns:
-        The next global state in the dtypes of `state`, with v in float64 among its moments.
+        The next global state in the dtypes of `state`; with momentum, v is among its moments in float64.
     """
     parameters, moments = {}, {}
     for name, theta in state.parameters.items():
@@ -265,10 +265,10 @@ def step_server(state: ServerState, combined: ServerState, step: float, momentum
 
 
 class _TrimmedStep:
-    """All updates, and for their number how many of a coordinate's sorted values are cut at either end; the mean of the others is
-    the result, weights are ignored.
+    """The mean of every coordinate without its lowest and highest values; weights are ignored.
 
-    Coordinates are processed in blocks, so that little memory is needed besides the updates, most of it in cache.
+    `count_cut` maps the number of updates to the number of values that are cut at either end. Coordinates are processed in
+    blocks, so that little memory is needed besides the updates, most of it in cache.
     """
 
     def __init__(self, state: ServerState, count_cut: Callable[[int], int]) -> None:
@@ -344,7 +344,7 @@ class RunningMean:
         sums = self._sums.get(name)
         first = 0 if sums is None else 1
         parts = [(update[name].reshape(-1), weight) for update, weight in self._pending]
-        longest = next(blocks(size), slice(0))  # the first block is
+        longest = next(blocks(size), slice(0))  # no later block is longer
         rows = np.empty((first + len(parts) + 1, longest.stop), dtype=np.float64)
         for block in blocks(size):
             buffer = rows[:, : block.stop - block.start]

@@ -112,8 +112,8 @@ R = TypeVar("R")
 class Round:
     """One round on the server's side. Round 0 is the preparation; training rounds count from 1 to `total`.
 
-    `participants` are the clients drawn for this round (`federation.clients_per_round` of them); `clients.ids` are all. `secret`
-    is what a private run draws them from, and its noise.
+    `participants` are the clients drawn for this round (`federation.clients_per_round` of them); `clients.ids` are all. A private
+    run draws its participants and its noise from `secret`.
     """
 
     number: int
@@ -134,7 +134,7 @@ class Round:
         return generator(self.seed, "server", self.number, *purpose)
 
     def draw_noise(self, *purpose: int | str) -> np.random.Generator:
-        """The generator of what protects clients: of the secret in a private run, else of the seed."""
+        """A generator of noise that protects clients: seeded with the secret in a private run, otherwise with the seed."""
         return generator(self.seed if self.secret is None else self.secret, "server", self.number, *purpose)
 
 
@@ -193,7 +193,7 @@ def draw_participants(seed: int, round_number: int, ids: Sequence[int], count: i
 # ---- the clients of a round -------------------------------------------------------------------------------------------
 
 MAX_TOGETHER = 16
-"""Clients that roll out in one batch at most: every adapter adds work to each token of all others."""
+"""Maximum number of clients that roll out in one batch: every adapter adds work to each token of all others."""
 
 Reason = Literal["error", "timeout", "dead", "refused"]
 
@@ -274,8 +274,8 @@ class Clients:
         progress: Receives calls and replies.
         next_call: The number of the next call.
         failures: All failures, as they are recorded.
-        failed: The clients that gave no reply to the last call.
-        seconds: What each took.
+        failed: The clients whose replies to the last call are missing or not used.
+        seconds: The seconds that each client took, over all calls.
     """
 
     backend: Backend
@@ -307,7 +307,7 @@ class Clients:
     ) -> dict[int, Message]:
         """Call the given clients, in the order of their numbers; returns the replies in that order.
 
-        `quorum` is how many of them must reply (a share below or equal to 1.0, or a whole number), `deadline` the seconds
+        `quorum` is how many of them must reply (a share of at most 1.0, or a whole number), `deadline` the seconds
         that each may take; both default to the run's settings. Raises `QuorumError` when too few reply.
         """
         return dict(self.iter_replies(operation, messages, quorum=quorum, deadline=deadline))
@@ -386,7 +386,7 @@ class Clients:
 
 
 def resolve_quorum(quorum: float | int | None, asked: int) -> int:
-    """The number of replies for a quorum: None is one, a fraction is a share of those called, an integer is a number."""
+    """The number of replies for a quorum: a float is a share of the `asked` clients, an integer a number, None one."""
     if quorum is None:
         return min(1, asked)
     if isinstance(quorum, bool) or quorum < 0 or (isinstance(quorum, float) and quorum > 1.0):

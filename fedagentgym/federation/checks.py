@@ -38,8 +38,8 @@ class UpdateChecks(Settings):
     clip_norm: float | None = Field(default=None, gt=0.0, description="shorten a greater update to this norm")
 
     def find_refused(self, norms: Mapping[int, float], idle: Collection[int] = ()) -> list[Failure]:
-        """The clients whose updates are too long, from the norms of all updates of the round. The median ignores `idle` clients
-        (those without any signal to learn from, which move by the optimizer's decay alone), unless all are idle."""
+        """A failure for every client whose update is too long, given the norms of all updates of the round. The median ignores
+        `idle` clients (without any signal to learn from, so that only the optimizer's decay moves them), unless all are idle."""
         learners = {client: norm for client, norm in norms.items() if client not in idle} or norms
         moved = sorted(norm for norm in learners.values() if norm > 0.0 and math.isfinite(norm))
         bound = float(np.finfo(np.float64).max) if self.max_norm is None else self.max_norm

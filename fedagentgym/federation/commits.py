@@ -9,8 +9,8 @@ A note has two digests. `digest` covers what all runs of the configuration have 
 chain; `seal` covers the times too.
 
 Every note contains the digests of the previous note, of that round's evaluation, and of what the run was made from. So a change
-to any of them breaks the chain at the first round that does not fit, and that round is named. Without a key, a chain proves only
-that no part was changed alone: whoever recomputes every digest has made another run.
+to any of them breaks the chain at the first round that does not fit, and that round is named. The chain has no key: it
+does not reveal a change after which every digest was recomputed.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class CommitStore:
         return evaluation
 
     def keep_only(self, newest: int, best: Collection[int]) -> None:
-        """Remove the global states of all rounds but the `best` ones and so many of the `newest`."""
+        """Remove all global states except those of the last `newest` rounds and of the `best` rounds."""
         for number in self.list_rounds()[:-newest]:
             if number not in best:
                 (self.get_path(number) / "global.bin").unlink(missing_ok=True)
@@ -323,7 +323,7 @@ def lock_folder(folder: Path) -> Iterator[Callable[[], None]]:
 
         try:
             yield check_place
-        except (DataError, OSError):  # a file that was not found, if the folder is gone
+        except (DataError, OSError):  # a missing file, for example, because the folder is gone
             check_place()
             raise
 
@@ -352,7 +352,7 @@ def read_chain(folder: Path, inputs: Mapping[str, str] | None = None) -> Chain |
             )
             links = note.links
 
-            # It was made from what the run is made from, or, if that is not recorded, from what round 0 was made from.
+            # Its inputs are those of the run or, if these are not given, those of round 0.
             known = notes[0].links.inputs if inputs is None and notes else inputs
             expected = links.inputs if known is None else _expect_inputs(known, number)
             for name in sorted({*expected, *links.inputs}):

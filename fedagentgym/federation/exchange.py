@@ -107,8 +107,8 @@ class ApplicationSpec:
     plugins: tuple[str, ...] = ()
 
     def build(self, device: str | None = None, owner: Mapping[str, Any] | None = None, **held: Any) -> Application[Any]:
-        """The application; a worker with a device of its own passes it as `device`, a machine with tasks of its own these, a node
-        the decisions of its `owner` to an application that takes them."""
+        """Build the application. A worker with its own device passes it as `device`; a machine with its own tasks passes them as
+        `held`; a node passes the decisions of its `owner`, which only an application with this argument gets."""
         load_plugins(self.plugins)
         make = resolve(self.target, "application")
         own = held if device is None else {"device": device, **held}
@@ -118,7 +118,7 @@ class ApplicationSpec:
         return application
 
     def plain(self) -> dict[str, Any]:
-        """The specification as plain values; an argument that has a form of its own (`to_plain`) in that form."""
+        """The specification as plain values; an argument with a method `to_plain` is replaced by its result."""
         arguments = {
             name: value.to_plain() if hasattr(value, "to_plain") else value for name, value in self.arguments.items()
         }
@@ -150,7 +150,7 @@ _MAX_CALL_SECONDS = 1e9
 
 
 class StateName(NamedTuple):
-    """Which call of which round made a state."""
+    """The round and the call that made a state."""
 
     round: int
     call: int
@@ -317,7 +317,7 @@ def apply_deadline(reply: Reply, deadline: float | None) -> Reply:
 
 
 def clean_text(text: object, longest: int, *, lines: bool = False) -> str:
-    """Text from elsewhere in a form that a record or a terminal may show: cut, printable, in one line unless `lines` are kept."""
+    """Text from elsewhere, cut to `longest` characters and made printable; line ends stay only with `lines`."""
     shown = str(text)[:longest]
     kept = "\n" if lines else ""
     return "".join(sign if sign.isprintable() or sign in kept else " " for sign in shown)

@@ -281,7 +281,7 @@ def count_bytes(value: Any, structure: int = 0) -> int:
 
     Args:
         value: The value.
-        structure: The bytes that each number and each container counts; with 0 the names inside count nothing either.
+        structure: Bytes to count for each number and each container; with 0, names inside the value count nothing either.
     """
     if isinstance(value, np.ndarray):
         size = int(value.nbytes)

@@ -206,7 +206,7 @@ def count_episodes(records: Iterable[Mapping[str, Any]]) -> int:
 
 
 def sum_counts(records: Iterable[Mapping[str, Any]], *names: str) -> int:
-    """The sum of counts over rounds; a number below 0, which is none, is left out."""
+    """The sum of counts over rounds; a negative number is no count and is left out."""
     total: float = sum(max(0.0, record["metrics"].get(name, 0.0)) for record in records for name in names)
     return round(total)
 
@@ -267,7 +267,7 @@ def read_metrics_log(path: Path) -> Iterator[Record]:
 
 def best_rounds(records: Sequence[Mapping[str, Any]]) -> set[int]:
     """The round whose evaluation has the highest `choice`, or `success` where it has no `choice`; the earliest of equals. Empty
-    before any evaluation, and if nothing may choose (`choice` is null)."""
+    if no round was evaluated, or if every `choice` is null."""
     evaluations = [(record["evaluation"], record["round"]) for record in records if "evaluation" in record]
     choices = [(found.get("choice", found["success"]), -number) for found, number in evaluations]
     choosing = [(choice, number) for choice, number in choices if choice is not None]

@@ -1,7 +1,7 @@
 """The rounds of a federation, from the newest commit to the last round: select, send, collect, apply, commit.
 
-A run that is killed at any time continues from the newest commit to the same final state and the same records, bit for bit; files
-about that commit that are missing are written again. The chain of commits is checked before a run continues.
+A run that is killed at any time continues from the newest commit to the same final state and the same records, bit for bit.
+Missing files that follow from that commit are written again. The chain of commits is checked before a run continues.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Observer(Protocol):
     """An observer of a run: a table on the terminal, trackers."""
 
     def begin(self, rounds: int) -> None:
-        """The run goes up to this round."""
+        """The run starts or continues; `rounds` is the number of its last round."""
 
     def round_done(self, record: Mapping[str, Any]) -> None:
         """A round is committed and recorded."""
@@ -65,13 +65,13 @@ class ServerConfig:
         folder: The run's folder.
         seed: The run's seed.
         settings: Rounds, participants, quorum and deadline.
-        keep_rounds: Number of the newest commits that are kept.
+        keep_rounds: Number of the newest global states that are kept, besides that of the best round.
         evaluate: A function of the round's number and the global state, which returns a mapping with at least `success`. The best
             round has the highest `success`, or the highest `choice` if the mapping has one; with `choice` None a round cannot be
             the best.
         evaluate_every: Rounds between evaluations; the first state and the last are evaluated too.
         observers: Objects with `begin(rounds)` and `round_done(record)`.
-        streams: Numbers by which clients draw, in place of their own; for tests that force clients to draw alike.
+        streams: Numbers by which clients draw in place of their own, for tests that force clients to draw alike.
         inputs: Digests of what the run is made from; a run resumes only if they are the same.
         hide_failures: Whether the errors of failed clients, which can quote their data, stay out of the records.
         private: Whether participants and noise are drawn from a secret in the run's folder, and single clients are left out of

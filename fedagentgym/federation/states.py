@@ -22,7 +22,7 @@ _FILE = re.compile(r"\A(\d{4,})-(\d{3,})\.(?:state|answer)")
 
 
 class StateStore:
-    """Client states by client and round, kept where they outlive every worker; a backend that keeps them is one.
+    """Client states by client and call, kept where they outlive every worker. A backend that keeps them derives from this class.
 
     Args:
         folder: Where states are written; by default they live in memory.

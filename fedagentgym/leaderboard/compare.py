@@ -1,9 +1,9 @@
 """`fedagentgym compare`: which entry is better, by how much, and with which confidence.
 
-It compares episodes: the ranked ones of a run, or those of its last evaluation; of the runs of several seeds (`train --seeds`),
-of a result, of an evaluation, or of a file. Agents that were not trained are compared over tasks. Methods are compared over their
-runs, paired by seed: from `MIN_REPLICATES` seeds on with intervals and tests; a single run each has intervals over tasks,
-which are about these two policies only. p-values are corrected for the number of comparisons (Holm).
+It compares episodes: those of a run (the ranked ones, or else those of its last evaluation), of runs of several seeds
+(`train --seeds`), of a result, of an evaluation, or of a file. Agents that were not trained are compared over tasks. Methods are
+compared over their runs, paired by seed: from `MIN_REPLICATES` seeds on with intervals and tests; a single run each has intervals
+over tasks, which are about these two policies only. p-values are corrected for the number of comparisons (Holm).
 """
 
 from __future__ import annotations
@@ -92,10 +92,10 @@ RUN_HEADS = ("lowest", "quarter", "median", "three quarters", "highest", "collap
 @dataclass(frozen=True)
 class Comparison:
     """Every entry with its intervals, and the differences to the first; `pairing` describes how they are paired, and `runs` is
-    the number of training runs that are compared of each, 0 if nothing was trained. `values` are the runs' own numbers; from as
-    many on as give an interval, `spreads` has what a mean does not show. `steps` are the optimizer steps of a run, in the mean
-    over the finished runs of an entry that was trained; `settings` are those in which the configurations differ, with the value
-    of each entry.
+    the number of training runs that are compared of each, 0 if nothing was trained. `values` are the runs' own numbers; if
+    there are enough for an interval, `spreads` has what a mean does not show. `steps` are the optimizer steps of a run, in the
+    mean over the finished runs of an entry that was trained; `settings` are those in which the configurations differ, with the
+    value of each entry.
 
     `scenarios` and `categories` are the same comparison on parts of the tasks. The p-values of each of the two are corrected
     for the number of comparisons in it.
@@ -305,7 +305,7 @@ def _compare_parts(
     measure: str,
     runs: int,
 ) -> dict[str, Part]:
-    """The comparison on each part, which has the places of its tasks by scenario. Nothing for a single part: it is the whole."""
+    """The comparison on each part; `parts` has the places of its tasks by scenario. A single part is the whole: then nothing."""
     if len(parts) < 2:
         return {}
     cut = {

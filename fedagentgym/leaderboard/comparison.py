@@ -121,7 +121,7 @@ def describe_best(found: Comparison) -> list[str]:
 
 
 def _view_whole(found: Comparison, metric: Metric) -> View:
-    """Every entry with its interval, and its difference to the first with that of the difference."""
+    """Every entry with its interval, and its difference to the first entry with the interval of the difference."""
     values = {name: found.measured[name][found.measure] for name in found.names}
     runs = {name: found.values[name] if found.runs > 1 else () for name in found.names}
     differences = list(found.differences.values())
@@ -193,7 +193,7 @@ def _format_interval(value: Interval, metric: Metric, runs: Sequence[float] = ()
 
 
 def _make_axis(shown: Sequence[Interval | Difference], points: Sequence[float]) -> Scale:
-    """Around all of these."""
+    """The axis that contains all of these, with a margin."""
     values = [*points, *(value for one in shown for value in (one.mean, *(one.ends or ())))]
     return Scale(*pad_range(min(values), max(values)))
 

@@ -1,5 +1,5 @@
-"""The costs of a suite before anything is played: of the agents track sampling, episodes, tokens, and the price of a hosted model
-or of a card on which a model plays; of the methods track the hours of a card."""
+"""The costs of a suite before anything is played. Agents track: sampling, episodes, tokens, and the price of a hosted model or of
+a card on which a model plays. Methods track: the hours of a card."""
 
 from __future__ import annotations
 

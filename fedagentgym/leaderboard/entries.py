@@ -1,4 +1,4 @@
-"""An entry of a suite: an agent, or on the methods track the changes of the configuration that define a method. `entry.json`."""
+"""An entry of a suite: an agent, or on the methods track the changes of the configuration that define a method (`entry.json`)."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def make_baseline(suite: Suite, name: str) -> Entry:
 
 
 def find_tuned(suite: Suite, name: str) -> str:
-    """The row whose search decides the settings of a row: its own, or of the control's second stream that of the first."""
+    """The row whose search decides the settings of a row: its own, or for the control's second stream the first one."""
     row = suite.baselines.get(name)
     return next((one for one in suite.control or () if row is not None and row.stream and one != name), name)
 

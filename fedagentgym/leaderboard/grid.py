@@ -11,7 +11,7 @@
     SUITE.tuned.json             beside it: every setting with its success, and the chosen one of each row (`Choice`)
 
 Every combination is played in every world and scenario (or in those of `scenarios`), and ranked on the suite's selection split
-after the last round. The setting with the highest mean is chosen; of equals the one with the smaller rate, then with the smaller
+after the last round. The setting with the best mean is chosen; of equals the one with the smaller rate, then with the smaller
 step, then the value that is named first.
 """
 
@@ -38,7 +38,7 @@ SAME = 1e-9
 
 
 class Point(NamedTuple):
-    """A combination of the grid; the value is the row's own knob's, if it has one."""
+    """A combination of the grid; `value` is that of the row's own knob, if it has one."""
 
     learning_rate: float
     step_size: float

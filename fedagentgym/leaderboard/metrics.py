@@ -127,7 +127,7 @@ def find_metric(name: str) -> Metric:
 
 
 def format_value(value: float, metric: Metric) -> str:
-    """A measure with its unit; in a table whose head has the unit, without it.
+    """A measure as text, shares and bytes with their unit.
 
     >>> format_value(0.7431, METRICS["success"]), format_value(2.5e6, METRICS["bytes"])
     ('74.3 %', '2.5 MB')

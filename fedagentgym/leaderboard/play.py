@@ -59,8 +59,6 @@ from fedagentgym.runs.archive import Archive
 from fedagentgym.runs.folder import RunFolder, format_document
 from fedagentgym.runs.record import ENDPOINT, Usage, describe_agent, hide_secrets, publish_settings
 
-ROOT = Path("runs") / "leaderboard"
-
 
 @dataclass(frozen=True)
 class PlannedRun:
@@ -349,7 +347,7 @@ class BudgetGuard:
         self.episodes = count_episodes(records)
 
     def begin(self, rounds: int) -> None:
-        """Nothing: what was played before is counted already."""
+        """Do nothing: what was played before is counted already."""
 
     def round_done(self, record: Mapping[str, Any]) -> None:
         name, budget = self.suite.name, self.suite.budget
@@ -393,7 +391,7 @@ def exchange(one: SuiteRun, store: Path) -> None:
 
 
 def write_weights(one: SuiteRun, folder: Path, trust: Trust = NO_TRUST) -> list[Path]:
-    """The policies that were ranked, one folder for each run of the methods track: what others verify the words by."""
+    """The policies that were ranked, one folder for each run of the methods track, with which others verify the replies."""
     check_weights(one, folder)
     if missing := [run.run.path for run in one.runs if not (run.run.path / "rounds").is_dir()]:
         raise DataError(f"{missing[0]} was played elsewhere: its weights are not here")

@@ -53,14 +53,14 @@ Scenarios = Mapping[str, Values]
 
 @dataclass(frozen=True)
 class RunNumbers:
-    """The numbers of a run: one a measure; of an agent's also `values[task, measure]` of its episodes, with their `names`."""
+    """The numbers of a run: one for each measure; if its episodes were read, also `values[task, measure]` with the `names`."""
 
     means: Mapping[str, float]
     names: Sequence[str] = ()
     values: Values | None = None
 
     def get_column(self, name: str) -> Values:
-        """One number a task; of a measure of the whole run, or where only means are known, one in all."""
+        """One number for each task, the same for all if the whole run has one; without episodes a single number."""
         if self.values is not None and name in self.names:
             return self.values[:, self.names.index(name)]
         return np.full(1 if self.values is None else len(self.values), self.means[name])
@@ -186,7 +186,7 @@ def _measure_own_rewards(record: RunRecord, objectives: Sequence[Sequence[str]])
 
 def has_collapsed(curve: Sequence[CurvePoint]) -> bool | None:
     """True if a run ended no higher than it started: success in its last evaluated round against the first, on the same tasks.
-    None if it was evaluated once, or if the policy of the curve was never trained: of clients that each train their own."""
+    None if it was evaluated once, or if the policy of the curve was never trained, as where each client trains its own."""
     if len(curve) < 2 or (curve[0].policy is not None and curve[0].policy == curve[-1].policy):
         return None
     return curve[-1].overall["success"]["mean"] <= curve[0].overall["success"]["mean"]
@@ -214,7 +214,7 @@ def _measure_curve(suite: Suite, points: Sequence[CurvePoint]) -> dict[str, floa
 
 
 def _estimate(scenarios: Sequence[Sequence[RunNumbers]], trained: bool) -> Measures:
-    """The numbers over scenarios of equal weight: of a method in other runs, of an agent on other tasks (seeds are repeats)."""
+    """The numbers over scenarios of equal weight. Intervals are over runs for a method, over tasks for an agent."""
     runs = [run for rows in scenarios for run in rows]
     rows = {
         name: [[run.means[name] for run in rows] for rows in scenarios]
@@ -256,8 +256,8 @@ def estimate_spread(values: Sequence[float]) -> Interval:
 
 
 class Compared(NamedTuple):
-    """An entry less another one in a scenario, or in the mean over all (`WHOLE`); a gain is its first difference less
-    the other."""
+    """The difference of two entries, first minus second, in a scenario or in the mean over all (`WHOLE`); of a `gain` its first
+    difference minus its other one."""
 
     first: str
     second: str
@@ -286,7 +286,7 @@ def compare_entries(
 
 
 def compare_runs(terms: Sequence[tuple[int, Scenarios]], measure: str, margin: float = 0.0) -> Difference:
-    """A sum of entries with signs, over runs; of shares in log odds too."""
+    """A sum of entries with signs, compared over runs; shares are tested in log odds too."""
     signs = np.array([[sign] for sign, _ in terms])
     runs = [average_runs(tables) for _, tables in terms]
     log_odds: list[float] = []
@@ -344,8 +344,8 @@ def list_complete(suite: Suite, values: Mapping[str, Scenarios], scenarios: Coll
 
 
 def rank(suite: Suite, values: Mapping[str, Scenarios], compared: Sequence[Compared]) -> dict[str, dict[str, Place]]:
-    """The places of the entries that have played the whole suite, by `WHOLE`, from the comparisons of its page; and by scenario
-    the order of those that have played it, without bands, unless there is no other."""
+    """Under `WHOLE`, the places of the entries that have played the whole suite, from the comparisons of its page. Under each
+    scenario, the order of those that have played it, without bands; an only scenario has the places of the whole."""
     sign = -1.0 if find_metric(suite.rank_by).better == "lower" else 1.0
 
     def order(scenarios: Sequence[str]) -> dict[str, list[float]]:

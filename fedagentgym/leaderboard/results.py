@@ -101,9 +101,8 @@ class Verification(Settings):
 class Result:
     """A result on disk. Its parts are read when they are asked for; nothing here trusts or verifies them.
 
-    `verified` are folders of what its reader found about results, of which the first one that knows this archive counts: a
-    result's own files have no say in it. `only` is the run that
-    counts, if the others do not.
+    `verified` are the reader's folders of findings; the first one with findings about this archive counts, and a result's own
+    files never do. If `only` names a run, the others are left out.
     """
 
     path: Path
@@ -143,7 +142,7 @@ class Result:
 
     @cached_property
     def keys(self) -> tuple[RunKey, ...]:
-        """The finished runs that are here, in the order of the suite; others after them."""
+        """The finished runs that are here, in the order of the suite; those of no scenario or seed of it come last."""
         here = [place.parent.name for place in self.path.glob(f"*/{RECORD}")]
         names = here if self.archive is None else self.archive.runs
         found = [parse_run(name, format_path(self.path)) for name in names]
@@ -232,7 +231,7 @@ def format_documents(suite: Suite, entry: Entry) -> dict[str, bytes]:
 
 
 def join(parts: Sequence[Result], path: Path) -> str:
-    """One archive of the archives of single runs of an entry, in this order, which is the suite's; nothing is packed again."""
+    """Join the archives of single runs of an entry, given in the suite's order, into one; nothing is packed again."""
     first = parts[0]
     for part in parts[1:]:
         if part.suite.digest != first.suite.digest or part.entry.publish() != first.entry.publish():

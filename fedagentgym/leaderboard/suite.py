@@ -3,12 +3,12 @@
 Suites are data. Those of the package are `suites/NAME.yaml`; your own are files with other paths. There are two tracks:
 
     agents    one agent plays the held-out tasks of every scenario; a scenario is an environment with its options
-    methods   a federated method trains under the scenario's division of tasks among clients, and its last round is ranked on
-              `test`; a scenario is changes to the suite's configuration
+    methods   a federated method trains under the scenario's division of tasks among clients, and its last or best round is
+              ranked on `test`; a scenario is changes to the suite's configuration
 
-Where the last round is ranked (`ranked_round: last`) no method gains by more evaluations than others, and harm by training
-shows. A suite may rank the round that does best on `val` instead, as papers do: then methods have different numbers of choices,
-and one that only does harm has its untrained round ranked.
+Where the last round is ranked (`ranked_round: last`) no method gains by more evaluations than others, and a method that does harm
+shows it. A suite may rank the round that does best on `val` instead, as papers do: then methods have different numbers of
+choices, and one that only does harm has its untrained round ranked.
 
 Each comparison that is planned (`pairs`, `expected`) is tested, with one correction for all. What a suite expects has to be large
 enough for its seeds: `spread` says how much the difference of two runs varies, and a difference that so many seeds would not find
@@ -95,7 +95,7 @@ TUNING = "-tuning"
 """The end of the name of a suite of trials."""
 SEED_BITS = 48
 WHOLE = ""
-"""The mean over all scenarios of a suite that has several, where a scenario is named."""
+"""Stands for the mean over all scenarios in place of a scenario's name, if a suite has several."""
 MAX_ROUNDS = 1_000_000
 
 
@@ -152,7 +152,7 @@ class TaskDigests(Settings):
 
 
 class Replicate(Settings):
-    """The published seed of a suite with worlds: the agent from which its runs start, and the tasks of its scenarios."""
+    """A seed of a suite with worlds, as published: the agent from which its runs start, and the tasks of its scenarios."""
 
     agent: Digest | None = Field(
         default=None, description="digest of the agent's weights, on the processor that made it"
@@ -219,7 +219,7 @@ class Budget(Settings):
 
 
 class Twin(Settings):
-    """The secret twin: the same generators under a seed of which only this digest is published (see `twins`)."""
+    """The secret twin: the same generators under a seed of which only this digest is published (`make_twin`)."""
 
     digest: Digest
     disclosed_salt: str | None = Field(default=None, description="published with the next version, with the seed")
@@ -438,7 +438,7 @@ class Suite(Settings):
 
     @property
     def family(self) -> int:
-        """The number of comparisons of the suite's own baselines that are corrected together: planned ones, and all pairs."""
+        """The number of comparisons of the suite's own baselines that are corrected together: planned ones, all pairs, gains."""
         ranked = [name for name in self.baselines if name not in (self.control or ())[1:]]
         planned = {(frozenset(one[:2]), one[2]) for one in self.comparisons}
         return len(planned | {(frozenset(pair), self.whole) for pair in combinations(ranked, 2)}) + len(self.gains)
@@ -703,8 +703,8 @@ def find_env(suite: Suite, scenario: str) -> tuple[str, dict[str, Any]]:
 
 
 def count_tasks(suite: Suite, scenario: str) -> dict[str, tuple[int, ...]]:
-    """The number of tasks that a scenario plays of each split: one, or one for every form in which its data are published, which
-    are not opened; a split with fewer than are to be played is refused."""
+    """The number of tasks that a scenario plays of each split, or one number for every form in which its data are published.
+    Published data are not opened. A split with fewer tasks than are to be played is refused."""
     from fedagentgym.envs.make import env_class, open_env, read_options
     from fedagentgym.envs.protocols import count_published
 
@@ -807,7 +807,7 @@ def name_tuning(suite: str) -> str:
 
 def make_tuning(suite: Suite) -> Suite:
     """The suite of the trials: the same in the worlds of its tuning, ranked on the selection split after the last round, and
-    evaluated at the ends alone."""
+    evaluated only before the first round and after the last."""
     if suite.tuning is None:
         raise OptionError(f"{suite.name} names no grid: a suite that is tuned has a section `tuning`")
     plain = suite.model_dump(mode="json", exclude_unset=True)
@@ -827,7 +827,7 @@ def make_tuning(suite: Suite) -> Suite:
 
 
 def find_definition(name: str, own: Suite | None = None) -> Suite | None:
-    """The suite of a result by its name, that of trials too: from the reader's own definition, or the package's if it has one."""
+    """The definition of a result's suite: the reader's own if given, else the package's; for trials the suite of trials."""
     base = name.removesuffix(TUNING)
     if own is None and base not in list_suites():
         return None

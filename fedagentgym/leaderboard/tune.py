@@ -141,8 +141,8 @@ def _join_trials(whole: Path, archives: Sequence[Path]) -> None:
 
 
 def list_edges(suite: Suite, choice: Choice) -> dict[str, list[str]]:
-    """The axes of each row whose chosen value is an end of what was tried, so that the best may lie beyond. Two values have ends
-    alone."""
+    """The axes of each row whose chosen value is an end of what was tried, so that the best may lie beyond. An axis with
+    only two values is left out."""
     assert suite.tuning is not None
     found = {}
     for row, tried in choice.rows.items():

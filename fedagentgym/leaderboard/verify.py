@@ -3,9 +3,9 @@
 Proven is what follows from the episodes, since each is replayed in the verifier's own environment: that these actions earn these
 rewards, that no task or seed is missing or repeated, and every number computed from them. Which agent played is proven if it is a
 program of this package, or if its weights are available (`models`): on the methods track those of the ranked rounds, on the tasks
-that rank and on the curve's. What other rounds did is as the submitter wrote it, so that the choice among them is not proven. Nor
-are the cost of a run, and hosted models. A method's own code is loaded only on the verifier's request, since it comes from the
-submitter.
+that rank and on the curve's. What other rounds did is as the submitter wrote it, so that the choice among them is not proven. The
+cost of a run and the replies of a hosted model are not proven either. A method's own code is loaded only on the verifier's
+request, since it comes from the submitter.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ ABOUT = {
 
 @dataclass(frozen=True)
 class Held:
-    """A result with the suite against which it is held; `plugins` is the method's code that the verifier has loaded."""
+    """A result with the suite against which it is checked; `plugins` is the method's code that the verifier has loaded."""
 
     result: Result
     suite: Suite
@@ -124,8 +124,8 @@ class Held:
 
 
 class PlayerCheck(NamedTuple):
-    """The finding about the player: how it was checked, if for all cells, and if every episode was the same, to the
-    numbers of tokens."""
+    """The finding about the player: `about` says how it was checked, `everywhere` is true if that holds for all runs, `exact` if
+    every episode was the same, down to the numbers of tokens."""
 
     about: str
     everywhere: bool
@@ -410,8 +410,8 @@ def check_own_agent(held: Held) -> PlayerCheck | None:
 def check_model(held: Held, places: Sequence[Path]) -> PlayerCheck:
     """Play again with given weights: they must be those that the result names, and give the same replies.
 
-    Agents track: one model, and it is the one that the result names; of a tiny agent one for each environment. Methods track: of
-    several policies the one that a run names. A folder may hold folders of weights.
+    Agents track: one model, the one that the result names; for a tiny agent one for each environment. Methods track: policies,
+    of which each run is played by the one that it names. A folder may hold folders of weights.
     """
     first = next(iter(held.runs))
     agent = held.runs[first].record.agent
@@ -519,7 +519,7 @@ def _measure(held: Held, key: RunKey, groups: tuple[Group, ...], on_val: bool) -
 
 
 def _list_claims(held: Held, player: PlayerCheck | None) -> list[Claim]:
-    """The claims: what was proven, and what cannot be; `spoke` describes how the player was verified, if it was."""
+    """The claims: what was proven, and what cannot be; `player` is the finding about the player, if it was checked."""
     proven = ["schema", "digests", "suite", "complete", "replayed", "recomputed"]
     unproven = ["about"]
     checked = list(held.runs.values())
@@ -572,7 +572,7 @@ def write_verification(found: Verification, path: Path, verified: Path, rerun: R
 
 
 def describe_rerun(path: Path, again: Sequence[Path], by: str) -> Rerun:
-    """Compare own results with a submitted one; each must be of the same entry, on its suite or on the twin."""
+    """The numbers of own results (`again`) of a submitted entry; each must be of that entry, on its suite or on the twin."""
     submitted, found = Result(path), Rerun(date="", by=by)
     for place in again:
         made = Result(place)

@@ -79,7 +79,7 @@ class AdvantageEstimator(NamedSettings):
 
     @property
     def compares_turns(self) -> bool:
-        """True if `estimate_turns` is written: turns of one episode can have values of their own."""
+        """True if `estimate_turns` can be used with these settings: turns of one episode can have values of their own."""
         return False
 
     def estimate_turns(self, group: Group, rewards: PerTurn, penalties: PerTurn) -> PerTurn:

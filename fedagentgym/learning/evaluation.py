@@ -4,7 +4,7 @@ Intervals (`fedagentgym.base.statistics`) cover other tasks of the same kind and
 training that made it. If nearly all replies are malformed, an evaluation says why: a success of 0 is more often due to a wrong
 prompt than to a bad agent.
 
-A run may be evaluated on several sets of tasks: one on MATH on six test sets, for example. Every set has the same weight in the
+A run may be evaluated on several sets of tasks, such as a run on MATH on six test sets. Every set has the same weight in the
 mean over all, whatever its number of tasks, as in the papers' averages.
 """
 
@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -41,10 +41,6 @@ from fedagentgym.envs.registry import find_env_id
 from fedagentgym.learning.rollouts import RolloutStats, collect
 from fedagentgym.learning.settings import TEST_SPLITS, EvaluationSet, EvaluationSettings
 from fedagentgym.learning.trajectory import Group, Trajectory, Turn, format_line
-
-if TYPE_CHECKING:
-    from fedagentgym.envs.core import TextEnv
-
 
 log = get_logger(__name__)
 
@@ -239,7 +235,8 @@ def is_share(name: str) -> bool:
 def estimate_measures(
     names: Sequence[str], strata: Sequence[Values], confidence: float = CONFIDENCE
 ) -> dict[str, Estimate]:
-    """The measures of `values[task, measure]`, with intervals over tasks; strata (evaluation sets) have equal weight."""
+    """Estimate each measure, with an interval over tasks. Each of the `strata` (evaluation sets) is a table [task, measure], and
+    all have equal weight."""
     ends = estimate_tasks(strata, [is_share(name) for name in names], confidence)
     return {name: Estimate(float(m), float(a), float(b)) for name, m, a, b in zip(names, *ends, strict=True)}
 
@@ -281,7 +278,9 @@ def _find_reason(turn: Turn, agent: Player) -> str:
         return "lack <action>...</action>"
     if getattr(template, "think", False) and ("<think>" not in reply or "</think>" not in reply):
         return "lack the <think>...</think> that the prompt requires"
-    return "contain more than one action"
+    if reply.count("<action>") > 1:
+        return "contain more than one action"
+    return "do not have the form that the parser requires"
 
 
 @dataclass(frozen=True)
@@ -328,7 +327,8 @@ class SetsEvaluation:
     """The names of the sets by which the best round is chosen."""
 
     def describe_choice(self) -> dict[str, float | None]:
-        """Return what chooses the best round if it is not the mean success of all sets; `None` if nothing does."""
+        """Return `choice`, the mean success on the sets that choose the best round (None without such sets); empty if all sets
+        choose it."""
         if set(self.selecting) == set(self.sets):
             return {}
         means = [self.sets[name].overall["success"].mean for name in self.selecting]
@@ -373,8 +373,8 @@ def open_sets(settings: EvaluationSettings, env_id: str, options: Mapping[str, A
 
 
 def count_evaluated(settings: EvaluationSettings, env_id: str, options: Mapping[str, Any]) -> int | None:
-    """The episodes of one evaluation; None if data of one's own must be opened for it, and is not here. Published data sets are
-    counted as they are published, the largest form of each."""
+    """Count the episodes of one evaluation; None if data that are not on this machine must be opened for it. A published data set
+    is counted as it was published, in its largest form."""
     total = 0
     for one in settings.sets or (EvaluationSet(name="own", env=env_id, options=dict(options), split=settings.split),):
         found_id, found_options = _find_set_env(one, env_id, options)
@@ -393,7 +393,7 @@ def count_evaluated(settings: EvaluationSettings, env_id: str, options: Mapping[
 
 
 def _find_set_env(one: EvaluationSet, env_id: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The environment that is named with its options; else the installed data set of the set's name; else the run's own."""
+    """Find the environment and options of a set: those that it names, else the installed data set of its name, else the run's."""
     found_set = _find_data_set(one.name) if one.env is None and one.options is None else None
     named = (env_id if one.env is None else find_env_id(one.env), one.options)
     found_id, given = found_set or named
@@ -459,7 +459,7 @@ def evaluate_sets(
 def combine_sets(
     found: Mapping[str, Evaluation], sets: Sequence[OpenedSet], settings: EvaluationSettings
 ) -> SetsEvaluation:
-    """The results of all sets: over them the mean of the measures that all have, with its interval."""
+    """Combine the results of all sets: for each measure that all of them have, the mean over sets with its interval."""
     stand_for = {one.name: one.category for one in sets if one.category is not None}
     selecting = tuple(one.name for one in sets if one.selects)
     if len(found) == 1:

@@ -50,7 +50,8 @@ def _cut(text: str, longest: int | None) -> str:
 
 
 def to_conversation(trajectory: Trajectory, system: str | None = None) -> dict[str, Any]:
-    """The episode as chat messages, the common form of supervised data: `{"task": ..., "messages": [{role, content}, ...]}`.
+    """The episode as chat messages, the common form of supervised data: `messages`, a list of {role, content}, beside `task`,
+    `category`, `success` and `score`.
 
     The user's messages are the observations, the assistant's the whole replies; `system` begins the conversation.
     """

@@ -34,7 +34,7 @@ Ids = NDArray[np.int64]
 EMBEDDED_TEXTS = 32
 """Texts that are embedded at a time."""
 LARGE_VOCABULARY = 1 << 14
-"""Tokens from which on passes over the logits take time, and not the operations."""
+"""Vocabulary size from which on a score's time goes into passes over the logits, and not into calls of operations."""
 
 
 def compute_logprobs(
@@ -424,7 +424,7 @@ def _score(logits: Tensor, chunk: _Chunk, temperature: float, entropy: bool) -> 
 
 class _FreeScores(torch.autograd.Function):
     """Log-probs of targets among all tokens, and entropies [rows, 1]. Autograd would pass ten times over tables of the logits'
-    size, and keep several: a policy step of SmolLM2-135M with an entropy bonus takes 9 % longer by it."""
+    size, and keep several: with it a policy step of SmolLM2-135M with an entropy bonus takes 9 % longer."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

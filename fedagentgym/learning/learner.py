@@ -28,8 +28,9 @@ each token that was chosen among several, the value v_old when the step began, a
 
     value = mean over these tokens of max((v - target)^2, (clip(v, v_old - c, v_old + c) - target)^2) / 2
 
-Randomness: every draw of step s comes from streams of (seed, s), where s is the run-wide step of the state. The same state and
-seed give the same result on any worker; a caller who wants new draws per round or client derives the seed accordingly.
+Randomness: what is played in step s comes from streams of (seed, s), where s is the run-wide step of the state; the order of
+mini-batches and dropout come from s alone. The same state and seed give the same result on any worker; a caller who wants new
+draws per round or client derives the seed accordingly.
 """
 
 from __future__ import annotations
@@ -198,7 +199,8 @@ class LocalTraining:
             seed: Seed of all draws.
             weights: Weights of the objectives in place of the configured ones.
             gradients_of: Objectives whose gradient at the last decoder block is computed too.
-            after_step: Called with the report of each step; a mapping that it returns becomes the weights of the objectives.
+            after_step: Called with the report of each step; a mapping that it returns is the weights of the objectives from
+                then on.
 
         Returns:
             The mean of the `metrics` (counts are summed), the metrics of each of the `steps`, and the last step's `groups`.
@@ -516,8 +518,8 @@ class PolicyUpdate:
     def train_step(self, rows: Sequence[Row], rate: float = 1.0, order: int = 0) -> dict[str, float]:
         """One policy step: `gradient_epochs` passes over the rows, each in mini-batches that move the weights.
 
-        `rate` scales the learning rate, `order` names the stream that shuffles. `minibatches: 4` makes four mini-batches of
-        however many rows; `minibatch_rows: 64` makes as many of 64 rows as there are.
+        `rate` scales the learning rate, `order` names the stream that shuffles. `minibatches: 4` cuts the rows into four
+        mini-batches; `minibatch_rows: 64` cuts them into mini-batches of 64 rows.
         """
         settings = self.settings
         self._prepare()
@@ -684,8 +686,7 @@ class PolicyUpdate:
         return self._passes.add_up_tensors(result)
 
     def recompute_logprobs(self, groups: Sequence[Group], *, keep: bool = False) -> tuple[Group, ...]:
-        """The groups with behaviour log-probs of the present policy; `keep` those of before as the engine's."""
-
+        """Return the groups with log-probs under the present policy. With `keep` the former ones stay as `played`."""
         rows = [
             row
             for group in groups
@@ -705,7 +706,7 @@ class PolicyUpdate:
         return tuple(tuple(renew(trajectory) for trajectory in group) for group in groups)
 
     def compute_bias_gradient(self, rows: Sequence[Row]) -> NDArray[np.float64]:
-        """The gradient of the clipped policy loss with respect to a virtual bias on the last decoder block's output.
+        """The gradient of the policy's loss, without penalties, for a virtual bias on the last decoder block's output.
 
         The bias is one vector added at every token, so its gradient is a sum over tokens and rows: comparable between batches
         of any shape. The blocks below need no backward pass.
@@ -750,8 +751,8 @@ class PolicyUpdate:
 
     @contextlib.contextmanager
     def _train_mode(self, seed: int) -> Iterator[None]:
-        """Train mode, with dropout by a stream of its own: the process's generators are not changed. The package's decoder has
-        neither."""
+        """Train mode, with dropout by a stream of its own: the process's generators are not changed. The package's own decoder
+        has no dropout and no train mode."""
         model: Any = self.policy.model
         if isinstance(model, Decoder):
             yield

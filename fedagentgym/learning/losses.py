@@ -285,7 +285,7 @@ class Reinforce(PolicyLoss):
 
 
 LOSSES = Registry("policy loss")
-"""Name -> a class derived from `PolicyLoss`."""
+"""Name -> a class derived from `BaseLoss`; those of users derive from `PolicyLoss`."""
 for _name, _loss in {
     **dict.fromkeys(("token", "sequence", "constant"), ClippedLoss),
     "gspo": GSPO,
@@ -316,7 +316,7 @@ def compute_terms(loss: BaseLoss, tokens: Tokens, clip: Clip) -> PolicyTerms:
 
 
 def check_clip(clip: tuple[float, float]) -> None:
-    """Refuse bounds between which a ratio of 1 does not lie."""
+    """Refuse bounds that do not enclose a ratio of 1, or whose lower end is not above 0."""
     low, high = clip
     if not (0 <= low < 1 and high >= 0):
         raise ValueError(f"clip is [low, high] with 0 <= low < 1 and high >= 0, got {list(clip)}")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 LARGE_TOKEN = 1 << 17
 """Bytes kept per token from which on a model counts as large."""
 LARGE_TENSOR = 1 << 21
+"""Bytes from which on a tensor of a large model is allocated from the system."""
 
 
 class PassLimits(NamedTuple):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Misconception:
-    """The demonstrations of a category: its own procedure in this share of the tasks, else the other one."""
+    """The demonstrations of a category: its own procedure in a share `right` of the tasks, the other one in the rest."""
 
     own: str
     other: str
@@ -115,7 +115,7 @@ class MisledExperts:
 
 
 def make_misled_experts(env: EnvLike, settings: MisconceptionSettings) -> MisledExperts:
-    """Make the players whose demonstrations contain misconceptions, for warm starts.
+    """Make the function that chooses the experts of a warm start, whose demonstrations then contain misconceptions.
 
     Args:
         env: The environment, a `MisleadableEnv`.
@@ -165,8 +165,8 @@ def measure_beliefs(env: EnvLike, groups: Iterable[Group]) -> dict[str, Belief]:
 def describe_misconceptions(
     env: TextEnv, settings: MisconceptionSettings | None, played: TextEnv, groups: Sequence[Group]
 ) -> dict[str, Any]:
-    """The lessons and the procedures followed after them by category, for the note of a warm start; empty without
-    misconceptions."""
+    """For the note of a warm start: what is demonstrated in each category, and which procedures the agent follows afterwards;
+    empty without misconceptions."""
     if settings is None:
         return {}
     return {

@@ -1,8 +1,8 @@
 """A policy step's rows on their way through the model: mini-batches, what a token weighs and loses, and the passes.
 
 Rows are cut into mini-batches, and each mini-batch into passes: all of them here, or a share of them on each of several devices.
-A step is written once, for both. What it may not know is which of its rows are computed here: it asks for its batches, scores
-them, and adds up what it finds. With a model that is whole there is one share, and adding up changes nothing. A policy that is
+The code of a step is the same for both and does not know which of its rows are computed here: it asks for its batches, scores
+them, and adds up the results. With a model that is whole there is one share, and adding up changes nothing. A policy that is
 sharded makes its passes itself (`learning/sharding.py`).
 """
 
@@ -56,8 +56,8 @@ def split_minibatches(count: int, settings: LearningSettings, rng: np.random.Gen
 def token_weights(
     lengths: NDArray[np.int64], loss: BaseLoss, shares: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
-    """For each row, the weight of one of its tokens in the loss. Rows without tokens count as rows. `shares` is what
-    each row counts where rows are averaged, by default 1."""
+    """For each row, the weight of one of its tokens in the loss. Rows without tokens count as rows. `shares` are the
+    weights of the rows with `sequence` averaging, by default 1 each."""
     rows, tokens = len(lengths), int(lengths.sum())
     if rows == 0 or tokens == 0:
         return np.zeros(rows, dtype=np.float64)
@@ -97,7 +97,7 @@ def token_losses(
     penalties: Sequence[tuple[float, Tensor]] = (),
     entropy: Tensor | None = None,
 ) -> TokenLosses:
-    """The policy's loss, penalties (weight and value) and entropy of each token."""
+    """The loss of each token: the policy's, plus `penalties` (weight and value), minus the entropy bonus."""
     policy, ratio, clipped = compute_terms(settings.loss, tokens, Clip(*settings.clip, settings.dual_clip))
     if tokens.correction is not None and not settings.loss.corrects_itself:
         policy = policy * tokens.correction
@@ -128,7 +128,7 @@ class WholePasses:
     def iter_batches(
         self, rows: Sequence[ScoredRow], limits: PassLimits, *, shared: bool = True
     ) -> Iterator[list[int]]:
-        """Numbers of the rows that go through the model together here; all of them, unless they are `shared`."""
+        """Yield the numbers of rows that go through the model together: those of this share, or without `shared` all rows."""
         yield from forward.batch_rows(self.policy.model, rows, limits.micro_tokens)
 
     def score(
@@ -177,7 +177,7 @@ def get_passes(policy: TrainablePolicy) -> Passes:
 
 
 def clip_gradients(parameters: Sequence[torch.Tensor], most: float | None) -> float:
-    """Shorten the gradient, all of it, to a length; returns the length that it had."""
+    """Scale the whole gradient down to a norm of `most`, if it has more; returns the norm before."""
     norm = torch.nn.utils.clip_grad_norm_(list(parameters), most or float("inf"))
     return to_number(norm)
 

@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 VERSION = 6
 PLAYING = ("decoding", "adapter", "device", "threads", "forward", "rollouts", "options", "harness")
-"""Settings of an agent that change how it plays and learns, and nothing of how a tiny agent is made."""
+"""Settings of an agent that change how it plays and learns, but not how a tiny agent is made."""
 LOOK = EvaluationSettings(tasks=100, confidence=0.99)
 """The evaluation of a new tiny agent."""
 
 
 class PretrainResult(NamedTuple):
-    """The folder of the model, whether it existed already, and its success."""
+    """The folder of the model, whether it was made before, and its note."""
 
     folder: Path
     reused: bool
@@ -80,8 +80,8 @@ def pretrain_tiny(
 def start_tiny(
     env_id: str, options: Mapping[str, Any], settings: WarmStartSettings, agent: AgentSettings
 ) -> PretrainResult:
-    """The tiny agent that a run starts from: the package's own if it is of this recipe, else one from the cache, else one that
-    is made now. How the agent is decoded has no part in a recipe, nor on what it runs."""
+    """The tiny agent that a run starts from: the package's own if it has this recipe, whatever the settings in `PLAYING` are;
+    else one from the cache, else one that is made now."""
     imitation = _plan_tiny(env_id, options, settings, agent, None, 0)
     for one in list_shipped():
         usual = AgentSettings.load(one.note["agent"], "agent")
@@ -110,7 +110,7 @@ def _explain_making(imitation: _Imitation) -> str:
         why, instead = "the package has none for this environment", ""
     elif not fits:
         why = "the package has one for other options only"
-        instead = f"; {format_env_words(env.id, shipped[0].note['options'])} needs none"
+        instead = f"; that for {format_env_words(env.id, shipped[0].note['options'])} is there already"
     else:
         given = {"warm_start": settings.model_dump(mode="json"), "agent": imitation.player.model_dump(mode="json")}
         why = f"the package's was made otherwise ({', '.join(_list_changes(fits[0].note, given))})"

@@ -72,8 +72,8 @@ def find_recipe(env_id: str) -> Recipe | None:
 
 
 def complete_tiny(agent: AgentSettings, env_id: str, warm_start: WarmStartSettings | None) -> AgentSettings:
-    """A tiny agent as the recipe of its environment prompts and decodes it, unless the settings say otherwise. With a warm
-    start of its own it follows no recipe."""
+    """Complete the settings of a tiny agent by the recipe of its environment. With a warm start of its own it follows no
+    recipe."""
     recipe = find_recipe(env_id) if warm_start is None else None
     if recipe is None:
         return agent

@@ -67,7 +67,7 @@ class Mismatch(NamedTuple):
 
 class Rollouts(NamedTuple):
     """The episodes, grouped by drawn task in the given order, and their statistics. If their tokens were scored again, `mismatch`
-    compares. If a program played them, `program` counts its calls and what became of them."""
+    compares both scores. If a program played them, `program` counts its calls and what became of them."""
 
     groups: tuple[Group, ...]
     stats: RolloutStats
@@ -79,7 +79,7 @@ class Rollouts(NamedTuple):
         return [trajectory for group in self.groups for trajectory in group]
 
     def compute_metrics(self) -> dict[str, float]:
-        """Means over the episodes, and the rollout's speed. No episode, as where a program lost all, has no means."""
+        """Means over the episodes, and the seconds of the rollout. Without episodes, as where a program lost all, no means."""
         episodes = self.trajectories
         turns = [turn for trajectory in episodes for turn in trajectory.turns]
         means = {
@@ -135,7 +135,7 @@ def collect(
         group_size: Episodes of each task.
         seed: Seed of the episodes and of the agent's draws.
         parallel: Episodes that are played at the same time.
-        progress: Called after each finished episode.
+        progress: The progress bar, which advances with each finished episode.
         first: Number of the first task, if `tasks` is a part of a longer list: the episodes are those of the whole list.
         drop_lost: Whether episodes that a program lost (`agent.harness`) are left out, as for learning; otherwise they count with
             what they earned, as for an evaluation.
@@ -255,7 +255,7 @@ def _make_turn(env: TextEnv, before: Episode, move: Move, acts: tuple[str, ...],
 
 
 def _make_trajectory(played: _ActiveEpisode, numbers: Sequence[int] | None = None) -> Trajectory:
-    """The record of an episode; `numbers` is the segment of each turn, if turns of one stand between those of another."""
+    """The record of an episode; `numbers` is the segment of each turn, if the turns of a segment need not be consecutive."""
     episode, view = played.episode, played.episode.view
     numbers = number_segments(played.moves) if numbers is None else numbers
     return Trajectory(
@@ -276,7 +276,8 @@ def _make_trajectory(played: _ActiveEpisode, numbers: Sequence[int] | None = Non
 def _play_by_program(
     agent: TokenAgent, env: TextEnv, jobs: Sequence[Job], seed: int, progress: Progress | None, drop_lost: bool
 ) -> Rollouts:
-    """Let the agent's program play; groups of fewer than two episodes are left out where lost ones are, if they had more."""
+    """Let the agent's program play. With `drop_lost`, lost episodes are left out, and then groups of which only one episode is
+    left; if fewer than half of all episodes are left, none is kept."""
     assert agent.harness is not None
     by_number, stats, clock = {job.number: job for job in jobs}, RolloutStats(), own_time()
     groups: dict[int, list[Trajectory]] = {}

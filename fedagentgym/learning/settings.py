@@ -83,7 +83,7 @@ class ShardingSettings(Settings):
 
     @property
     def is_needed(self) -> bool:
-        """A single device without offloading needs no sharding."""
+        """True for several devices, or with offloading."""
         return self.devices > 1 or self.offload
 
 
@@ -130,11 +130,13 @@ class LearningSettings(Settings):
     )
     empty_minibatches: Literal["skip", "step"] = Field(
         default="skip",
-        description="mini-batches without advantages; skip: no optimizer step; step: one by the other terms, moments and decay",
+        description="mini-batches from which no token learns; skip: no optimizer step; step: one by moments, decay and methods'"
+        " own terms",
     )
     micro_tokens: MicroTokens = Field(
         default="auto",
-        description="tokens per forward pass; affects memory only; auto: by the model's sizes, for passes of half a gigabyte",
+        description="tokens per forward pass, for memory and speed; changes only last bits; auto: by the model's sizes, for"
+        " passes of half a gigabyte, or of a quarter of a GPU's memory",
     )
     gradient_clip: float | None = Field(
         default=1.0, gt=0, description="largest norm of the gradient; null: no clipping"
@@ -332,7 +334,7 @@ class EvaluationSettings(Settings):
 
 
 class RankingSettings(Settings):
-    """The settings of what ranks a run: held-out tasks that are played once, at the end, and used for nothing else."""
+    """The settings of the evaluation that ranks a run: held-out tasks, played once, at the end, and used for nothing else."""
 
     split: str = Field(default="test", description="split whose tasks are played")
     tasks: int | None = Field(default=None, ge=1, description="number of tasks, from the first on; null: all")

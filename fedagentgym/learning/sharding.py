@@ -138,7 +138,7 @@ class ShardedPolicy(SharedModel):
 
     @property
     def recomputes(self) -> bool:
-        """On a GPU, products use bfloat16 copies of the weights, which a backward pass would hold whole until its end."""
+        """True on a GPU: products use bfloat16 copies of the weights there, which a backward pass would hold until its end."""
         return self.device.type == "cuda"
 
     def find_limits(self, micro_tokens: int | Literal["auto"]) -> PassLimits:
@@ -197,7 +197,7 @@ class ShardedPolicy(SharedModel):
             loss.backward()  # type: ignore[no-untyped-call]
 
     def _forget_passes(self) -> None:
-        """After passes without a backward pass: FSDP keeps the order of all passes until there is one."""
+        """Forget the order of passes, which FSDP keeps until a backward pass; called if there is none."""
         self._root.reset_iter_state()  # type: ignore[operator]
 
     def add_up(self, numbers: Sequence[float]) -> list[float]:
@@ -214,7 +214,7 @@ class ShardedPolicy(SharedModel):
 
     @contextlib.contextmanager
     def leave_out_parameters(self) -> Iterator[None]:
-        """FSDP determines once which parameters have gradients, so only these are requested."""
+        """Leave nothing out: FSDP determines only once which parameters have gradients."""
         yield
 
 

@@ -34,7 +34,7 @@ _PACKED = ("*.json", "*.safetensors")
 
 
 class Comparison(NamedTuple):
-    """A shipped agent and one just made by the same recipe. `bits`: the weights must be equal."""
+    """A shipped agent and one just made by the same recipe. `bits`: both machines are alike, so the weights must be equal."""
 
     name: str
     bits: bool

@@ -86,7 +86,7 @@ SUMMED_METRICS = frozenset({"update/skipped", "update/empty", "groups", "groups/
 """Metrics that are counts: a report over several steps sums them."""
 
 AfterStep = Callable[[StepReport], "Mapping[str, float] | None"]
-"""Called after each step of `run`; a returned mapping becomes the objective weights of the next step (FedMOA)."""
+"""Called after each step of `run`; a returned mapping becomes the objective weights from the next step on (FedMOA)."""
 
 
 def get_trainable_policy(agent: Player) -> TrainablePolicy:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 
 BATCHES_SORTED = 8
+"""Batches whose examples are sorted by length together."""
 
 
 class Example(NamedTuple):

@@ -1,8 +1,8 @@
 """The record of an episode: the turns that people read, the token segments on which the loss is computed, and its line on disk.
 
-One type serves both contexts. In `session` an episode has one segment; in `window` it has one per turn. The tokens that the
-agent chose are those whose mask is true; `Turn.tokens` gives how many of them, in order, belong to each turn. A row of the loss
-is a segment, with an advantage for each of these tokens.
+One type serves both contexts. In `session` an episode has one segment; in `window` it has one per turn; if a program plays, any
+number. The tokens that the agent chose are those whose mask is true; `Turn.tokens` gives how many of them, in order, belong to
+each turn. A row of the loss is a segment, with an advantage for each of these tokens.
 
 On disk an episode is one JSON line. It holds what `about` says of all episodes of a file (environment, pool, agent, policy) and
 the episode: its task, seed, outcome and turns in the order of time. A turn has the observation, the reply with its number of

@@ -71,8 +71,8 @@ def label_episodes(lines: Iterable[Line]) -> list[ShownEpisode]:
 
 
 def make_browser_data(sources: Sequence[Source], most: int = MAX_CHARACTERS) -> dict[str, Any]:
-    """The data of the component. If there are too many episodes, tasks of all categories are kept, complete and with the
-    episodes of every source."""
+    """The data of the component. If there are too many episodes, tasks are taken from the categories in turn, each with
+    all its episodes of every source."""
     by_task: dict[tuple[str, str, str], list[tuple[int, ShownEpisode]]] = {}
     for number, source in enumerate(sources):
         for shown in source.episodes:
@@ -99,7 +99,7 @@ def _identify(shown: ShownEpisode) -> tuple[str, str, str]:
 
 
 def _spread(tasks: Iterable[tuple[str, str, str]]) -> Iterator[tuple[str, str, str]]:
-    """Tasks in an order such that every prefix contains all categories."""
+    """The tasks, taken from the categories in turn."""
     by_category: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
     for task in tasks:
         by_category.setdefault(task[:2], []).append(task)

@@ -1,7 +1,7 @@
 """Client splits for other libraries, and divisions made by other libraries as client splits.
 
-A Hugging Face data set whose rows are in the pool's order is divided by row numbers (by the task ids in its rows:
-`fedagentgym.bridges.flower_datasets`). A division made elsewhere is given as a mapping client -> task ids.
+A Hugging Face data set whose rows are in the pool's order is divided by row numbers; `fedagentgym.bridges.flower_datasets`
+divides one by the task ids in its rows. A division made elsewhere is given as a mapping client -> task ids.
 """
 
 from __future__ import annotations

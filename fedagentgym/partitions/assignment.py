@@ -154,7 +154,7 @@ def _find_repeats(keys: Ints) -> Ints:
 
 
 def _contains(keys: Ints, wanted: Ints) -> NDArray[np.bool_]:
-    """Which of the wanted keys occur among the sorted keys."""
+    """For each wanted key, whether it occurs among the sorted keys."""
     at = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
     return np.asarray(keys[at] == wanted)
 
@@ -306,7 +306,7 @@ def redistribute_overflow(streams: StreamBatch, counts: Ints, weights: Ints, cap
 
 
 def compute_total(clients: int, mean: float, overlap: float | None, items: int) -> int:
-    """T: floor(overlap * items) if an overlap is asked for, else clients * mean, both without rounding on the way."""
+    """T: floor(overlap * items) if an overlap is asked for, else floor(clients * mean), computed exactly."""
     if overlap is not None:
         return math.floor(Fraction(repr(float(overlap))) * items)
     return math.floor(Fraction(repr(float(mean))) * clients)

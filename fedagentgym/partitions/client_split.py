@@ -610,8 +610,8 @@ def bind(
 def add_options(fixed: EnvOptions, given: Mapping[str, Any], env_id: str) -> EnvOptions:
     """The options of a split, updated with options that leave its tasks as they are.
 
-    Options that decide no task and the places of data can be added; others can be repeated. Whether data is the same
-    is for the digest of the pool to say.
+    Options that decide no task and the places of data can be added; others may only repeat the split's value. The digest of the
+    pool shows whether data is the same.
     """
     for name in ("split", "tasks", "pool", "variant"):
         if name in given:
@@ -638,7 +638,7 @@ def open_split_client(
     env_id: str, client_split: ClientSplit | str | Path, client: int, options: dict[str, Any]
 ) -> TextEnv:
     """The environment of one client of a split or its file, for `gymnasium.make(env_id, client_split=..., client=...)`. Places of
-    data and a pool belong to the file, other options to the client."""
+    data and a pool are used to open the file, other options to open the client's environment."""
     if not isinstance(client_split, ClientSplit):
         path, pool, where = Path(client_split), options.pop("pool", None), dict[str, Any]()
         if options:

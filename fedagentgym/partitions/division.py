@@ -139,7 +139,7 @@ class FunctionSampler:
 
 
 OTHER_NAMES = (("mean_tasks", "tasks_per_client"), ("beta", "alpha"))
-"""Parameters, and the names under which samplers without a parameter of that name take them too."""
+"""Parameters and their second names: a sampler takes the second name too, unless it has a parameter of that name."""
 
 
 def make_sampler(name: str, parameters: Mapping[str, Any]) -> Sampler | FunctionSampler:
@@ -272,7 +272,7 @@ def divide(
     role_sizes: Mapping[str, int],
     server_overlap: float,
 ) -> Division:
-    """Everything that is random in a split follows from these arguments; `verify` calls this again and compares.
+    """Draw the roles and the clients' tasks, which follow from these arguments alone; `verify` calls this again and compares.
 
     Without a number of clients there are as many as the sampler finds in the tasks that the roles leave, or else ten.
     """
@@ -314,8 +314,8 @@ def divide(
         held = np.flatnonzero(assignment.count_copies(len(rest)) > 0)
         if shared > held.size:
             raise OptionError(
-                f"the server's tasks at this server_overlap need {shared:,} that clients hold (of {held.size:,}): lower the role"
-                " or the overlap"
+                f"the role server needs {shared:,} tasks that clients hold, and they hold {held.size:,}: lower the role or"
+                " server_overlap"
             )
         known = held[stream(seed, "role", "server").choice(held.size, shared)]
         drawn["server"] = np.sort(np.concatenate([rest.rows[known], unshared]))

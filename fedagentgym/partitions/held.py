@@ -55,7 +55,7 @@ class HeldSettings(Settings):
     held_out: float = Field(default=0.0, ge=0.0, lt=1.0, description="share of the tasks that is only evaluated on")
     share: tuple[Shared, ...] = Field(default=("count",), description="what the server may know of the tasks")
     allow: tuple[Allowed, ...] = Field(
-        default=("parameters", "metrics", "evaluation"), description="what may be sent to the server besides"
+        default=("parameters", "metrics", "evaluation"), description="what else may be sent to the server"
     )
 
 
@@ -67,7 +67,7 @@ class HeldTasks:
         settings: What their owner decided.
         env: The environment over the tasks that are trained on.
         held_out: The environment over the held-out tasks; None if there are none.
-        digest: Changes if any task, option or share of them changes.
+        digest: Changes with the tasks, the environment's options (except places of data), the variant, or `held_out`.
         files: The files from which they were opened, with their stamps.
     """
 
@@ -136,12 +136,12 @@ def open_held(path: str | Path) -> HeldTasks:
 def _is_there(value: Any, folder: Path = Path()) -> bool:
     try:
         return isinstance(value, str) and (folder / value).exists()
-    except OSError:  # a text that no file can be called
+    except OSError:  # the text is no valid file name
         return False
 
 
 def choose_held_out(ids: Sequence[str], share: float, doubles: Mapping[str, str] | None = None) -> frozenset[str]:
-    """The held-out tasks: those whose ids have the least digests, so that further tasks move few of the others. `doubles` names
+    """The held-out tasks: those whose ids have the least digests, so that added tasks move few others. `doubles` names
     for a task the one that it repeats: both are on one side, or the held-out one would be trained on."""
     if not share:
         return frozenset()
@@ -163,7 +163,7 @@ def choose_held_out(ids: Sequence[str], share: float, doubles: Mapping[str, str]
 
 
 def list_doubles(env: TextEnv) -> dict[str, str]:
-    """The tasks that repeat one before them, and which: it has the same payload, or asks for a reply to the same text."""
+    """For each task that repeats an earlier one, that one: both have the same payload or, if a reply is asked for, words."""
     first: dict[Hashable, str] = {}
     found = {}
     for task in env.pool:
@@ -196,7 +196,7 @@ def read_tasks(path: Path, cls: type[TextEnv], split: str) -> TaskPool:
 
 
 def format_task(task: Task, pool: TaskPool, cls: type[TextEnv]) -> str:
-    """A task as a line of a file; one that a file cannot hold is refused."""
+    """A task as a line of a file; refuse one that would not be read back as it was."""
     place = pool.find_position(task.id)
     row = {"id": task.id, "category": task.category, "payload": to_plain_payload(task.payload)}
     row |= {} if task.hardness is None else {"hardness": task.hardness}
@@ -208,7 +208,7 @@ def format_task(task: Task, pool: TaskPool, cls: type[TextEnv]) -> str:
         same = False
     if not same:
         raise OptionError(
-            f"{cls.id} has tasks that no file can hold: set its class attribute payload_type to the type of the payloads"
+            f"{cls.id} has tasks that a file would not give back: set its class attribute payload_type to their payloads' type"
         )
     return line + "\n"
 

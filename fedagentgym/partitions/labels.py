@@ -221,7 +221,7 @@ def resolve_labels(given: Any, pool: TaskPool, ids: Sequence[str]) -> Labels | N
     if isinstance(given, Mapping):
         return from_mapping(given, ids)
     if given is not None:
-        raise OptionError(f"labels is a path or a mapping task id -> solved, got {type(given).__name__}")
+        raise OptionError(f"labels is a path, {FROM_POOL!r} or a mapping task id -> solved, got {type(given).__name__}")
     shipped = find_shipped(pool)
     return None if shipped is None else shipped.resolve_labels(pool, ids)
 

@@ -55,7 +55,7 @@ def add_title(figure: Any, text: str, x: float = 0.012) -> None:
 
 
 def save_figure(figure: Any, path: str | Path | None) -> None:
-    """Save as PNG or SVG, by the name, if there is one; the same figure gives the same bytes."""
+    """Save as PNG or SVG, by the suffix of the path, if one is given; the same figure gives the same bytes."""
     if path is None:
         return
     path = validate_figure_path(path)
@@ -321,7 +321,7 @@ def plot_solved_histogram(statistics: Statistics, axes: Any = None) -> Any:
 
 
 def _select_main_categories(statistics: Statistics) -> tuple[list[str], Floats, Floats]:
-    """Categories in descending order of frequency; those after the eighth are summed up as `other`."""
+    """Categories in descending order of frequency; if there are more than eight, those after the seventh are summed up."""
     order = np.argsort(-statistics.pool_shares, kind="stable")
     names = [statistics.categories[code] for code in order.tolist()]
     shares, pool = statistics.shares[:, order], statistics.pool_shares[order]

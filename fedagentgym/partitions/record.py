@@ -118,7 +118,7 @@ class SplitRecord:
             )
 
     def to_header(self) -> dict[str, Any]:
-        """Everything that the digest covers except the assignment."""
+        """Everything that the digest covers except the clients' tasks and variants."""
         return {
             "schema": SCHEMA,
             "env": {"id": self.env_id, "split": self.env_split, "options": dict(self.env_options)},
@@ -213,7 +213,7 @@ _NESTED_FIELDS: tuple[tuple[str, str, type], ...] = (
     ("sampler", "parameters", dict),
 )
 _BESIDE = ("schema", "digest", "provenance", "variants", "clients", "assignments")
-"""The fields of a split file that its digest does not cover."""
+"""The fields of a split file besides `_FIELDS`."""
 
 
 def check_header(data: Any, where: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from fedagentgym.partitions.record import SplitRecord
 from fedagentgym.partitions.samplers import SAMPLERS
 
 MAX_PANELS = 12
-"""In one row; more of them are too narrow to be read."""
+"""Maximum number of panels, all in one row; more would be too narrow to be read."""
 _MAX_PANEL_TITLE = 36
 """Characters of a line above a panel; longer ones would run into the next panel's."""
 _SIZES = ("tasks_per_client", "mean_tasks", "min_tasks", "max_tasks")
@@ -52,7 +52,7 @@ def plot_side_by_side(
         The matplotlib axes, an array with one entry per panel.
 
     Raises:
-        OptionError: If the splits are too many or of different pools, or the titles are not as many as the splits.
+        OptionError: If the splits are too many or of different pools, or each has no title of its own.
         MissingExtraError: If matplotlib is not installed.
     """
     require_type("splits are a list of ClientSplit", client_splits, list, tuple)
@@ -64,7 +64,7 @@ def plot_side_by_side(
     for made in client_splits[1:]:
         if made.record.pool_digest != first.pool_digest:
             raise OptionError(
-                f"splits are compared that divide the same tasks: {made.record.sampler} divides another pool "
+                f"only splits of the same tasks can be compared: {made.record.sampler} divides another pool "
                 f"({made.record.env_id}, {dict(made.record.env_options)}) than {first.sampler} ({first.env_id}, "
                 f"{dict(first.env_options)})"
             )

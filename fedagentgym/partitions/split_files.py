@@ -90,7 +90,7 @@ def load(path: str | Path) -> SplitRecord:
 
 
 def find_in(path: Path) -> Path:
-    """The split among the files of a repository, which a note names, or the path itself."""
+    """The split that the note of a repository's folder names; without a note the path itself."""
     if path.is_dir() and (note := path / NOTE).is_file():
         noted = read_json(note)
         name = noted.get("split") if isinstance(noted, dict) else None
@@ -101,7 +101,7 @@ def find_in(path: Path) -> Path:
 
 
 def compute_fingerprint(path: Path) -> str:
-    """Return what changes with the content of a split file: the digest of the file, or of the header that a folder or zip holds,
+    """Return a text that changes with the content of a split file: the digest of the file, or of the header in a folder or zip,
     since the header covers the rest. Empty if it cannot be read, which `load` explains."""
     try:
         if path.is_dir() or _is_zip(path):

@@ -139,7 +139,7 @@ def _check_evaluation(record: SplitRecord, pool: TaskPool, options: Mapping[str,
 COMPARED_TASKS = 200
 """Tasks by which two splits of an environment are compared."""
 MANY_TIMES = 5
-"""More than this multiple of the number that chance lets expect is no chance."""
+"""Matches above this multiple of the number that chance would give are not due to chance."""
 
 
 def find_leaks(
@@ -226,17 +226,17 @@ def _is_same_task(pool: TaskPool, other: TaskPool, name: str) -> bool:
 
 
 def has_own_tasks(env: TextEnv) -> bool:
-    """Return whether the tasks come from code or data of the user. The package's own splits have no task in common, and ids of
-    published data that are installed name their split."""
+    """Return whether the tasks come from code or data of the user. The package's own splits have no task in common, and the ids
+    of installed published data name their split."""
     return type(env).__module__.partition(".")[0] != "fedagentgym" or env.options.names_own_data
 
 
 def find_same_tasks(pool: TaskPool, held: Iterable[str], other: TaskPool, ids: Sequence[str]) -> list[str]:
-    """The tasks `ids` of a pool whose payloads tasks of another one have, under whatever ids.
+    """The tasks `ids` of the pool `other` whose payload a held task of `pool` has too, under any id.
 
-    Where there are few states, held tasks are alike among themselves, and evaluated ones are alike to them by chance: what counts
-    is far more than the held tasks let expect, or pools that are the same throughout, as those of an environment that leaves the
-    split out of account.
+    Where there are few states, held tasks repeat each other, and evaluated ones repeat them by chance. So repeats count only if
+    they are far more than those among the held tasks suggest, or if both pools are the same throughout, as with an environment
+    that ignores the split.
     """
     try:
         own = Counter(represent(pool[name].payload) for name in held if name in pool)

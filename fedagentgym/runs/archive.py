@@ -5,8 +5,8 @@
     RUN.tar.xz           the files of a run, in the order of `RunFolder.publish`
 
 The same content gives the same bytes. Members are stored as they are, so that a run is found, copied and unpacked without the
-others. Nothing is believed of an archive that others may have written: members and files are those of the list, in its order, of
-the size and with the digest that it names, and lie in the folder of their run.
+others. Others may have written an archive, so it is not trusted: its members and files must be those of the list, in the same
+order, with the size and the digest that the list names, and lie in the folder of their run.
 """
 
 from __future__ import annotations
@@ -249,8 +249,8 @@ class Archive:
 
     @contextlib.contextmanager
     def unpack(self, run: str, only: Collection[str] | None = None) -> Iterator[Path]:
-        """A temporary folder with the files of a run, or with these alone; it is removed afterwards. Reading ends with the last
-        file that is asked for."""
+        """A temporary folder with the files of a run, or `only` with some of them; it is removed afterwards. Reading ends with
+        the last file that is asked for."""
         with tempfile.TemporaryDirectory(prefix="fedagentgym-unpacked-") as folder:
             self._unpack(run, only, partial(_create, Path(folder)))
             yield Path(folder)
@@ -283,7 +283,7 @@ class Archive:
         only: Collection[str] | None,
         create: Callable[[str], contextlib.AbstractContextManager[IO[bytes]]],
     ) -> None:
-        """Write the files of a run, or these alone, each into what `create` makes for its name."""
+        """Write the files of a run, or `only` some of them, each into what `create` makes for its name."""
         listed = next((one.files for one in self.digests.runs if one.name == run), None)
         if listed is None:
             raise DataError(f"{self.where} holds no run {run!r}")
@@ -339,7 +339,7 @@ class Archive:
 
 
 def read_evaluated(place: Path) -> Iterator[Line]:
-    """The episodes by which a run, all runs of a folder or all of an archive are evaluated, or those of a file."""
+    """The episodes by which a run is evaluated, or every run of a folder or an archive; or those of a file."""
     if is_archive(place):
         archive = Archive(place)
         for name in archive.runs:

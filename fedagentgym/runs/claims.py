@@ -51,7 +51,7 @@ class RefutedError(DataError):
 def refute(
     claim: str, where: str = "", *, error: type[FedAgentGymError] = FedAgentGymError, below: Path | None = None
 ) -> Iterator[None]:
-    """Whatever is wrong within refutes a claim; the text leaves out the folder `below` which the files lie."""
+    """Turn an error of the block into a `RefutedError` of a claim; its text names files relative to the folder `below`."""
     try:
         yield
     except RefutedError:
@@ -100,7 +100,7 @@ def make_point(found: Evaluated, spent: Spent) -> CurvePoint:
 
 
 def describe_clients(client_split: ClientSplit, categories: Mapping[str, float]) -> tuple[ClientRecord, ...]:
-    """Every client of a division: its tasks by category, and its success in these, given that in each category."""
+    """Every client of a division: its tasks by category, and its success on them, from the success in each category."""
     names = client_split.table.names
     found = []
     for number, counts in enumerate(count_categories(client_split)):
@@ -147,7 +147,7 @@ def describe_env(
 
 @dataclass(frozen=True)
 class Part:
-    """Episodes that belong to a run: of these tasks of an environment, each `repeats` times, under seeds from one."""
+    """Episodes that belong to a run: these tasks of an environment, each `repeats` times, under seeds derived from `seed`."""
 
     env: TextEnv
     split: str
@@ -171,7 +171,7 @@ class Part:
 class Due:
     """The content that belongs into the folder of a run by its configuration, with the environments of this machine.
 
-    A training run also has a `curve`, evaluated after `rounds`, of which `ranked_round` says which is ranked, and a division of
+    A training run also has a `curve`, evaluated after `rounds`, of which `ranking.round` says which is ranked, and a division of
     tasks; `own_worlds` says whether clients' own variants are ranked too.
     """
 
@@ -263,7 +263,7 @@ def check_run(run: RunFolder, due: Due, where: str = "") -> Examined:
         if (found.task, found.seed, found.sample) != (task, expected.seed, expected.sample):
             there = f"{found.task} with seed {found.seed}, copy {found.sample}"
             wanted = f"{task} with seed {expected.seed}, copy {expected.sample}"
-            raise RefutedError("complete", f"{expected.place}: {wanted}, belongs here, found {there}")
+            raise RefutedError("complete", f"{expected.place}: {wanted} belongs here, found {there}")
         here = f"{expected.place} ({found.task}, copy {found.sample})"
         for field, value in expected.about.items():
             if (written := line.about.get(field)) != value:
@@ -308,7 +308,7 @@ class Expected:
 def read_played(
     run: RunFolder, due: Due, record: RunRecord, where: str, visit: Callable[[Expected, Line], Trajectory]
 ) -> Played:
-    """Every episode of a run that ranks something, as `visit` returns it for what belongs at a line's place and the line."""
+    """Read every episode of a run that ranks something; `visit` gets what belongs at a line's place and the line itself."""
     cut, ranked = 0, record.ranked
     assert ranked is not None
 

@@ -10,7 +10,7 @@
     progress.json              an evaluation that is under way: how far it is; it counts only as long as there is no record
     trajectories/, background.json, report.html      for people
 
-What is above `rounds/` is what others need to check every number; `publish` gives it as it goes into an archive.
+The files above `rounds/` are those that others need to check every number; `publish` gives them as they go into an archive.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class RunFolder:
         return read_document(RunRecord, self.path / RECORD)
 
     def write_record(self, record: RunRecord) -> None:
-        """Finish the run: who finds a record finds a whole run."""
+        """Finish the run: a folder with a record holds a whole run."""
         if not self.is_run:
             raise DataError(
                 f"the run folder {format_path(self.path)} was moved or removed: the run's record has no place"

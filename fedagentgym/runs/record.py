@@ -171,7 +171,7 @@ class ClientRecord(Settings):
 
 
 class Usage(Settings):
-    """The usage of a hosted model; `uncounted` answers came without numbers of tokens that can be true."""
+    """The usage of a hosted model; `uncounted` answers came without possible numbers of tokens."""
 
     requests: Count = 0
     retries: Count = 0
@@ -251,7 +251,7 @@ class RunRecord(Settings):
 
 
 def describe_made(seconds: float) -> Made:
-    """This machine, now, and a run that took so long; `revision` mentions files of the repository that were changed since."""
+    """This machine, now, and a run that took so long; `revision` ends in ", changed" if its files differ from the commit."""
     versions = {"fedagentgym": __version__, "python": platform.python_version()}
     for name in LIBRARIES:
         try:

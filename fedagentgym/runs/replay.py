@@ -1,7 +1,7 @@
 """The replay of recorded episodes: observations, actions and rewards must agree exactly with the environment.
 
-Episodes are refused that no player could have produced: with another seed, with a task twice, with an action that is not that of
-the reply, or with an end that the environment does not give.
+An episode that no player could have produced is refused: an action is not that of its reply, or the episode ends where the
+environment does not end it. Wrong seeds and missing or repeated tasks are found by `claims`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_TOKENS = 1 << 20
 
 @dataclass(frozen=True)
 class ReplyReader:
-    """The way from replies to actions; without a `parser` the reply is the action. `most_tokens` of a reply."""
+    """The way from replies to actions; without a `parser` the reply is the action. A reply has at most `most_tokens`."""
 
     parser: Literal["strict", "published"] | None
     think: bool = False
@@ -47,7 +47,7 @@ class ReplyReader:
 
 
 def find_reply_reader(settings: AgentSettings, kind: str, own: AgentRecord | None = None) -> ReplyReader | None:
-    """The way from replies to actions that an agent's settings declare; of a program its record `own` declares it. None where a
+    """The way from replies to actions that an agent's settings declare, or for a program its record `own`. None where a
     program of others turned replies into actions, which cannot be checked."""
     if settings.harness is not None and settings.harness.evaluate:
         return None
@@ -148,7 +148,7 @@ def _find_value_fault(written: Turn | Trajectory, due: Turn | Trajectory, names:
 
 
 def _find_reply_fault(env: TextEnv, turn: Turn, reader: ReplyReader) -> str | None:
-    """The fault if the action is not the one in the reply, and its tokens are counted."""
+    """The fault if the action or the form is not that of the reply, or its number of tokens is impossible."""
     action, form = reader.read(env, turn.reply)
     if turn.acts != (action,):
         return f"the action {turn.action[:60]!r} is not that of the reply, {action[:60]!r}"

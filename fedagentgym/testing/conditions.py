@@ -13,7 +13,7 @@ from fedagentgym.base.errors import FedAgentGymError
 
 @contextmanager
 def global_generators_untouched(who: str) -> Iterator[None]:
-    """Whatever runs inside draws from streams of its own, never from the process's global generators."""
+    """Check that whatever runs inside draws no number from the process's global generators."""
     before = (random.getstate(), repr(np.random.get_state()))
     yield
     assert (random.getstate(), repr(np.random.get_state())) == before, f"{who} draws from a global generator"

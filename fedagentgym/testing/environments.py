@@ -45,9 +45,9 @@ HINTS = {
     "act": ": an expert is asked at every turn, looks at the episode, and copes with any action before",
     "expert": ": it returns an object with act(episode)",
 }
-"""The most probable meaning of an error in a method."""
+"""The duty of each method, which follows the message about an error in it."""
 CALLERS = {"reset_many": "begin", "step_many": "advance"} | {name: name for name in HINTS}
-"""The method that failed, by the function of a traceback: one that was assigned to a class has any name."""
+"""Function in a traceback -> the method that failed. The caller tells it where a method was defined under another name."""
 INFO_TYPES: dict[str, type | tuple[type, ...]] = {
     "task": str,
     "category": str,
@@ -129,7 +129,7 @@ def check_env(env: EnvLike, **options: Any) -> None:
 
 @contextmanager
 def _one_sentence() -> Iterator[None]:
-    """Convert whatever the checked class raises into a failed check that says in which of its lines."""
+    """Convert whatever the checked class raises into a failed check that names the line."""
     try:
         yield
     except (AssertionError, Warning):
@@ -189,7 +189,7 @@ def play_steps(env: EnvLike, steps: int, *, seed: int = 0, first: int = 0) -> li
 
 
 class _RandomPlayer:
-    """Replaces the expert of an environment that has none."""
+    """Plays at random: in place of a missing expert, and where any action will do."""
 
     def __init__(self, env: TextEnv) -> None:
         self._draws = stream(0, "random player", env.id)
@@ -289,7 +289,7 @@ def _represent(payload: Any) -> str | None:
 
 
 def _check_views(env: TextEnv) -> None:
-    """Check that every value of a view is of its type and in its range, from first to last, and that what is solved ends."""
+    """Check that every value of every view has its type and range, and that episodes that are solved end."""
     solved, ended = 0, 0
     for number in range(PLAYED):
         task = env.pool[number % len(env.pool)]

@@ -155,18 +155,23 @@ def check_loss(name: str, **settings: object) -> None:
     with errors_as_failures():
         loss: BaseLoss = _load(LOSSES, "loss", name, settings, BaseLoss, "PolicyLoss")
         played, moved, advantages = _make_tokens()
-        same = torch.zeros_like(advantages)
-        cases = {"usual": (moved, advantages), "played": (played, advantages), "without advantages": (moved, same)}
-        cases |= {"far": (moved - 1e4 * torch.arange(len(moved)) % 2, advantages)}
+        none, far = torch.zeros_like(advantages), 1e4 * (torch.arange(len(moved)) % 2)
+        cases = {
+            "usual": (moved, played, advantages),
+            "played": (played, played, advantages),
+            "without advantages": (moved, played, none),
+            "became unlikely": (moved - far, played, advantages),
+            "became likely": (moved, played - far, advantages),
+        }
         with global_generators_untouched(name):
-            for case, (logprobs, given) in cases.items():
-                terms, gradient = _compute(loss, logprobs, played, given)
+            for case, (logprobs, behaviour, given) in cases.items():
+                terms, gradient = _compute(loss, logprobs, behaviour, given)
                 for part, value in {"loss": terms.loss, "ratio": terms.ratio, "gradient": gradient}.items():
                     assert value.shape == logprobs.shape, (
                         f"{name} gives a {part} of shape {tuple(value.shape)}, not one per token"
                     )
                     assert torch.isfinite(value).all(), f"{name} gives a {part} that is not finite"
-                assert torch.equal(terms.loss, _compute(loss, logprobs, played, given)[0].loss), (
+                assert torch.equal(terms.loss, _compute(loss, logprobs, behaviour, given)[0].loss), (
                     f"{name} gives the same tokens another loss each time"
                 )
                 if case == "played":

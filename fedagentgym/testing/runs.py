@@ -30,7 +30,7 @@ SMALL_CONFIG: Mapping[str, Any] = {
     "evaluation": {"every": 1, "tasks": 4},
     "output": {"report": "none"},
 }
-"""A run of seconds in an environment without dependencies."""
+"""A run that takes seconds, in an environment without dependencies."""
 
 
 def check_algorithm(
@@ -123,7 +123,7 @@ def _check_states(name: str, first: RunResult, other: RunResult) -> None:
 
 @contextmanager
 def _note_roles() -> Iterator[set[str]]:
-    """The roles whose tasks are opened in this process meanwhile."""
+    """Collect the roles whose tasks are opened in this process inside the block."""
     from fedagentgym.partitions.client_split import ClientSplit
 
     original, opened = ClientSplit.role, set[str]()

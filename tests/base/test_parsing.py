@@ -14,7 +14,7 @@ REFUSED = {
     "a: &a [*a]": "contains itself",
     "!!set {a}": "makes no plain value",
     "!!python/object:os.system x": "makes no plain value",
-    '"\\0"': "no file can hold",
+    '"\\0"': "a NUL or half of a character",
     "9" * 5000: "digits",
     "x" * 70_000: "70,000 characters",
     "a: &a [1,1,1,1,1,1,1,1,1,1]\n"

@@ -212,7 +212,7 @@ def test_single_tasks_of_an_own_environment_that_clients_train_on_are_refused() 
 
 @pytest.mark.parametrize("name", ["env", "env_id", "partition", "pool", "split"])
 def test_what_is_divided_is_no_setting_of_the_division(name: str) -> None:
-    with pytest.raises(OptionError, match=f"partition has no setting '{name}': env: names the environment"):
+    with pytest.raises(OptionError, match=f"partition has no setting '{name}': the section env names the environment"):
         open_run({"partition": {name: "test"}})
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import fedagentgym
 from fedagentgym.errors import DataError
+from fedagentgym.federation.records import COLUMNS
 from fedagentgym.learning.trajectory import Trajectory, format_line
 
 
@@ -18,7 +19,8 @@ def make_result(folder: Path, *, evaluated: bool = True) -> fedagentgym.RunResul
     (folder / "evaluation").mkdir()
     lines = []
     for number, success in enumerate(found):
-        row = {"round": number, "bytes_total": 10 * number, "seconds_total": 1.0 * number}
+        counts = {**dict.fromkeys(COLUMNS, 0), "weights": 5 * number, "report": 3}
+        row = {"round": number, "bytes_total": {"down": counts, "up": counts}, "seconds_total": 1.0 * number}
         shown = {"evaluation": {"overall": {"success": success, "score": success}}} if evaluated else {}
         lines.append(json.dumps({**row, **shown}) + "\n")
         episode = format_line(Trajectory(f"guess/val/{number:05d}", 0, ()))

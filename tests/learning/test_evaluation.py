@@ -121,6 +121,7 @@ def make_broken(replies: Sequence[str], broken: int) -> list[tuple[Trajectory, .
         ("go to fridge 1", "lack <action>...</action>, such as 'go to fridge 1'"),
         (" \n", "are empty"),
         ("<action>look</action> and then <action>go</action>", "contain more than one action"),
+        ("I will <action>look</action>", "do not have the form that the parser requires, such as 'I will"),
         ("x\x1b[31m" * 40, "lack <action>"),
     ],
 )

@@ -217,9 +217,12 @@ def test_a_field_may_be_a_category_a_column_or_what_the_payload_names() -> None:
     assert len(federate(GUESS, tasks_per_client=3)) == 10
 
 
-def test_a_task_without_a_user_is_named() -> None:
-    with pytest.raises(DataError, match="'guess/train/00001' has nothing in the field 'user'"):
-        federate(GUESS, partition="natural", by="user", pool=make_user_pool(["a", None, "b"]))  # type: ignore[list-item]
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_task_without_a_user_is_named(place: int) -> None:
+    users: list[str | None] = ["a", "b", "c"]
+    users[place] = None
+    with pytest.raises(DataError, match=f"'guess/train/0000{place}' has nothing in the field 'user'"):
+        federate(GUESS, partition="natural", by="user", pool=make_user_pool(users))  # type: ignore[arg-type]
 
 
 def test_other_samplers_take_any_field_for_a_label() -> None:

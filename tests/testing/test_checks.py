@@ -26,13 +26,21 @@ from fedagentgym.federation.backends import BACKENDS
 from fedagentgym.federation.backends.in_process import open_backend
 from fedagentgym.federation.exchange import Reply, Request
 from fedagentgym.learning.advantages import ADVANTAGES, OBJECTIVES, AdvantageEstimator
+from fedagentgym.learning.losses import LOSSES, Clip, PolicyLoss, PolicyTerms, Tokens
 from fedagentgym.learning.trajectory import Group, PerTurn
-from fedagentgym.testing import check_advantage, check_agent, check_aggregation, check_backend, check_objective
+from fedagentgym.testing import (
+    check_advantage,
+    check_agent,
+    check_aggregation,
+    check_backend,
+    check_loss,
+    check_objective,
+)
 
 
 @pytest.fixture(autouse=True)
 def registries_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    for registry in (ADVANTAGES, AGENTS, AGGREGATION_RULES, ALGORITHMS, BACKENDS, OBJECTIVES):
+    for registry in (ADVANTAGES, AGENTS, AGGREGATION_RULES, ALGORITHMS, BACKENDS, LOSSES, OBJECTIVES):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
 
 
@@ -121,6 +129,24 @@ def test_a_broken_objective_is_told_what_is_wrong(objective: Callable[[Group], l
     OBJECTIVES.register("mine", objective)
     with pytest.raises(AssertionError, match=told):
         check_objective("mine")
+
+
+class Unbounded(PolicyLoss):
+    """The plain importance-weighted loss, or the same with the inverse ratio: infinite for a probability that changed much."""
+
+    name: Literal["unbounded"] = "unbounded"
+    inverse: bool = False
+
+    def compute(self, tokens: Tokens, clip: Clip) -> PolicyTerms:
+        ratio = (tokens.logprobs - tokens.behaviour).exp()
+        return PolicyTerms((1 / ratio if self.inverse else -ratio) * tokens.advantages, ratio)
+
+
+@pytest.mark.parametrize("inverse", [False, True])
+def test_a_loss_that_grows_without_bound_is_told(inverse: bool) -> None:
+    LOSSES.register("unbounded", Unbounded)
+    with pytest.raises(AssertionError, match="unbounded gives a loss that is not finite"):
+        check_loss("unbounded", inverse=inverse)
 
 
 def test_an_objective_cannot_have_the_name_of_a_reward() -> None:

@@ -1,4 +1,4 @@
-"""An episode that a program plays: its calls, which of them goes on after which, and the actions between them.
+"""An episode that a program plays: its calls, the order in which they go on after each other, and the actions between them.
 
 A call *goes on after* an earlier one, its parent, if its messages begin with the parent's messages and reply. The first
 call that does joins the parent's segment; another one (a branch, a second attempt) begins a segment whose prompt is all
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fedagentgym.envs.view import Episode
 
 REASONS = ("branch", "edited", "template", "tools")
-"""Reasons for which a call begins a segment though the episode has others."""
+"""Reasons why a call begins another segment of its episode."""
 
 
 @dataclass(eq=False)
@@ -89,7 +89,7 @@ class OpenEpisode:
         return self.job.number
 
     def count_prompt(self, ids: Ids) -> tuple[str, int]:
-        """The name of the draws of a call: the digest of all ids that are given, and how often this prompt was asked before."""
+        """Return the name of a call's draws: the digest of all ids of the prompt, and how often it was asked before."""
         found = bytes_digest(struct.pack(f"<{len(ids)}I", *ids))
         self._asked[found] += 1
         return found, self._asked[found] - 1
@@ -99,8 +99,8 @@ class OpenEpisode:
     def find_prompt(
         self, request: ChatRequest, renderer: MessageRenderer, history: Literal["tokens", "template"]
     ) -> Prompt:
-        """The ids of a request's prompt. With `tokens` a conversation that goes on keeps the drawn ids; with `template`
-        it goes on only if its own ids begin with them."""
+        """Return the ids of a request's prompt. With `tokens`, a call that goes on after another keeps the ids drawn there;
+        with `template`, it goes on only if its own ids, rendered whole, begin with all ids of the other."""
         by_ids = history == "template"
         whole = renderer.render_whole(request.messages, request.tools) if by_ids else ()
         reason = None
@@ -130,7 +130,7 @@ class OpenEpisode:
         return Prompt(ids, ids if branch else given, parent, branch, "branch" if branch else None)
 
     def _explain(self, request: ChatRequest, by_ids: bool) -> str:
-        """The reason for which a prompt goes on after no former reply."""
+        """Return why a prompt goes on after no former reply."""
         asked = request.messages
         if by_ids and any(asked[: len(call.messages) + 1] == (*call.messages, call.reply) for call in self.calls):
             return "template"
@@ -195,7 +195,7 @@ class OpenEpisode:
 
 
 def count_episode(counts: Mapping[str, int], turns: Sequence[PlayedTurn], segments: int) -> Counter[str]:
-    """The counts of an episode that reach the metrics."""
+    """Return an episode's counts for the metrics: its own, and the numbers of its calls and segments."""
     acted = any(turn.acts for turn in turns)
     found = Counter({name: number for name, number in counts.items() if number})
     found["calls"] += sum(1 for turn in turns if turn.move.token_ids)

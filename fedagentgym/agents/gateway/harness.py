@@ -4,9 +4,9 @@ Everything that has a state is done by this one thread, ticket by ticket: episod
 So nothing is locked, an interruption reaches the work, and the threads of torch are those of the process. Its clock
 decides what is late.
 
-A call draws from the stream of (seed, episode, digest of all ids given, how often this prompt was asked): from what was
-asked, not from when. The tokens are the same for any number of processes, any order of concurrent calls, and every
-attempt after a kill.
+The stream of a call is that of (seed, episode, digest of the prompt's ids, how often this prompt was asked before): its draws
+depend on what was asked, not on when. The tokens are the same for any number of processes, any order of concurrent calls, and
+every attempt after a kill.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ log = get_logger(__name__)
 GATHER_SECONDS = 0.02
 """The longest time for which a batch waits for one more call."""
 TICK_SECONDS = 0.05
-"""The longest time until time-outs and ended programs are looked at."""
+"""The time after which time-outs and ended programs are looked at again."""
 MAX_ROWS = 4
-"""Rows of the session that an episode keeps: the ends of its last conversations."""
+"""Rows of the session that an episode keeps, each the end of one of its latest conversations."""
 COUNTED = (
     "calls",
     "segments",
@@ -64,7 +64,7 @@ COUNTED = (
     "retries",
     "without_action",
 )
-"""The counts of a collection, besides those of lost episodes."""
+"""The counts that a collection begins with; those of lost episodes are kept elsewhere."""
 
 
 @dataclass(eq=False)
@@ -84,7 +84,7 @@ class Harness:
     _warned: set[str] = field(default_factory=set)
 
     def open(self, port: int = 0) -> str:
-        """Start the server and the programs that are not running; the server's address."""
+        """Start the server and the programs that are not running. Returns the server's address."""
         if self._server is None:
             self.closing = False
             atexit.register(self.close)
@@ -121,7 +121,7 @@ class Harness:
         return self._others[command]
 
     def play(self, agent: TokenAgent, env: TextEnv, jobs: Sequence[Job], seed: int) -> Iterator[PlayedEpisode]:
-        """Let the programs play these episodes; each is given when it is finished or lost."""
+        """Let the programs play these episodes; each is yielded when it is finished or lost."""
         self._check(agent, env)
         if not (self.settings.command or self.keys):
             raise OptionError("agent.harness names no program: set agent.harness.command")
@@ -231,8 +231,8 @@ class _Play:
     # ---- tickets ------------------------------------------------------------------------------------------------------
 
     def _gather(self) -> list[Ticket]:
-        """Serve what comes, and return the calls of the next batch. A step that is served meanwhile soon becomes a call, so
-        after each call it waits for one more, until every open episode asks or half the time of a batch passes without any."""
+        """Serve all other tickets, and return the calls of the next batch. A program that has got its step soon calls again.
+        So after each call this waits for one more, until every open episode has asked or half the time of a batch passes."""
         calls: list[Ticket] = []
         limit = time.monotonic() + TICK_SECONDS
         while (left := limit - time.monotonic()) > 0 and (calls or not self.finished):
@@ -364,7 +364,7 @@ class _Play:
                 self._lose(episode, "too_long")
 
     def _find_ended(self) -> None:
-        """Programs that have ended: their episodes are begun again, and they are started again."""
+        """Start programs that have ended again, and begin their episodes again."""
         ended = set(map(str, self.programs.collect_ended()))
         for episode in list(self.by_key.values()):
             if episode.worker in ended:
@@ -374,7 +374,7 @@ class _Play:
 
     def _lose(self, episode: OpenEpisode, reason: str) -> None:
         """Begin an episode again with the same draws: otherwise long replies, which hit a time-out more often, would be
-        drawn anew until they are short. After too many attempts it is lost."""
+        drawn anew until they are short. After too many attempts, or a failure of the engine, it is lost."""
         if episode.attempt < self.settings.limits.retries and reason != "generation":
             self._forget(episode)
             self.harness.counts["retries"] += 1
@@ -503,7 +503,7 @@ class _Play:
         self.server.answer(ticket, answer)
 
     def _has_form(self, request: ChatRequest, read: ReadReply, text: str) -> bool:
-        """Return whether a reply has the form that was asked for: of a call, or of our own prompts."""
+        """Return whether a reply has the form that was asked for: that of a tool call, or that of our own prompts."""
         if request.reads_calls and self.renderer.tools != "action-tags":
             return read.whole
         if self.settings.world == "own" or self.settings.tools == "none":
@@ -511,7 +511,7 @@ class _Play:
         return self.agent.parse(self.env, text).format
 
     def _keep_row(self, episode: OpenEpisode, call: AnsweredCall, row: int) -> None:
-        """Keep the row of a call until a call goes on after it; of an episode the last few."""
+        """Keep the row of a call until another goes on after it; an episode keeps at most `MAX_ROWS`, the latest."""
         if self.session.length(row) != len(call.ids):  # cut at a stop text
             self.session.drop([row])
             return
@@ -531,8 +531,8 @@ class _Play:
 
 
 def cut_at_stop(drawn: Completion, stops: Sequence[str], decode: Any) -> tuple[Completion, str]:
-    """End a reply with the token that completes a stop text; the text that is given back ends before it. What was drawn
-    after that token is left out, as if it had not been drawn: the tokens before do not depend on it."""
+    """End a reply with the token that completes a stop text; the returned text ends before the stop text. Later tokens are
+    left out, as if they had not been drawn: the tokens before do not depend on them."""
     text: str = decode(drawn.token_ids)
     if not any(stop in text for stop in stops):
         return drawn, text

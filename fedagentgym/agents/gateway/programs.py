@@ -21,9 +21,9 @@ from fedagentgym.base.escape import escape_terminal
 
 INHERITED = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
 MAX_FRUITLESS_ENDS = 3
-"""Times in a row that programs may end without having asked for an episode."""
+"""If this many programs in a row end without having asked for an episode, the command is refused."""
 FIRST_REQUEST_SECONDS = 300.0
-"""The longest time until some program asks for its first episode: on a busy machine a library may take a minute to load."""
+"""The longest time until a program asks for the first episode: on a busy machine a library may take a minute to load."""
 _MAX_KEPT, _SHOWN_LINES = 1 << 20, 20
 _GRACE_SECONDS = 2.0
 """The time that programs have to end by themselves once they are told that the run is over."""
@@ -51,7 +51,7 @@ class Program:
             self.reader.join(1.0)
 
     def read_tail(self) -> str:
-        """The last lines that it has written."""
+        """Return the last lines that the program has written."""
         lines = b"".join(self.said).decode("utf-8", "replace").splitlines()[-_SHOWN_LINES:]
         return "\n".join(f"  {escape_terminal(line)}" for line in lines)
 
@@ -82,7 +82,7 @@ class Programs:
         return next((one for one in self.running.values() if secrets.compare_digest(one.key, key)), None)
 
     def collect_ended(self) -> list[int]:
-        """The workers whose program has ended since the last call. A command that never asks for an episode is an error."""
+        """Return the workers whose programs have ended since the last call. Raises if the command never asks for an episode."""
         ended = [one for one in self.running.values() if one.process.poll() is not None]
         for one in ended:
             del self.running[one.worker]

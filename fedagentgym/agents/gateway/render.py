@@ -56,8 +56,8 @@ class MessageRenderer:
     def render_next(
         self, before: Sequence[ChatMessage], more: Sequence[ChatMessage], tools: Tools, *, stopped: bool
     ) -> Ids | None:
-        """The ids between a reply to the messages `before` and the reply to what follows it: the end of its turn, if the
-        reply lacks it, and the messages `more`. None if the chat template leaves no place where the reply ends."""
+        """Return the ids between the reply to `before` and the next reply: the end of the turn, if the reply lacks it, and
+        the messages `more`. None if the end of the reply cannot be found in the rendered text."""
         if not self.chat:
             return self._encode_plain(more)
         mark = make_mark("reply", repr((before, more, tools)))
@@ -81,7 +81,7 @@ class MessageRenderer:
         return tuple(ids)
 
     def _write_calls(self, message: ChatMessage) -> list[str]:
-        """The calls of a message in words: those of action tags as the model writes them."""
+        """Write the calls of a message as text: each in action tags, as the model writes them."""
         written = []
         for call in message.calls:
             plain = _parse_arguments(call.arguments)
@@ -120,8 +120,8 @@ class MessageRenderer:
 
 
 def make_call_id(*place: Any) -> str:
-    """The id of a call by its place, not by a counter, since some templates write it into the prompt: nine letters and
-    digits, as the strictest of them demands."""
+    """Return the id of a call: nine letters and digits, as the strictest chat template demands. It follows from the call's
+    place and from no counter, since some templates write it into the prompt."""
     return digest(list(place)).rpartition(":")[2][:9]
 
 
@@ -141,7 +141,7 @@ class _Quoted:
         self.names: dict[str, str] = {}
 
     def hide(self, value: Any) -> Any:
-        """The value with its texts, keys included, free of special tokens; `names` then says which word stands for which."""
+        """Return the value with a word in place of each special token in its texts and keys; `names` maps words to tokens."""
         found = [name for name in self._special if _holds(value, name)]
         if not found:
             return value

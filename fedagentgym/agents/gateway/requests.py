@@ -1,9 +1,9 @@
 """Requests of a program, read and checked field by field: what cannot be trained is refused, in a sentence that says
 what to write.
 
-The policy is trained under its own decoding: a token drawn at another temperature has another log-prob. So what a request says of
-the distribution is overridden if it is a matter of course (`temperature`, `top_p`, which every library sends), refused if it
-would change what is drawn, and ignored if it changes nothing.
+The policy is trained under its own decoding: a token drawn at another temperature has another log-prob. So fields that every
+library sends (`temperature`, `top_p`) are overridden, all others that would change what is drawn are refused (or overridden, with
+`strict: false`), and those that change nothing are ignored.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "modalities": (["text"],),
     "functions": ([],),
 }
-"""Fields that change what is drawn, and the values under which they do not."""
+"""Fields that would change what is drawn or read, and the values with which they change nothing."""
 _INSTEAD = {
     "n": "ask n times",
     "top_logprobs": "only the log-probs of the drawn tokens are known: leave it out",
@@ -86,7 +86,7 @@ class ChatMessage(NamedTuple):
 
 
 class ChatRequest(NamedTuple):
-    """A request for a reply, checked. `overridden` are fields whose value is not the policy's."""
+    """A checked request for a reply. `overridden` names the fields whose values are not used."""
 
     messages: tuple[ChatMessage, ...]
     tools: tuple[dict[str, Any], ...]
@@ -173,7 +173,7 @@ def read_chat(plain: Mapping[str, Any], decoding: Decoding, *, strict: bool) -> 
     for name, neutral in _NEUTRAL.items():
         value = plain.get(name)
         if value is not None and (isinstance(value, bool) or value not in neutral):
-            refuse_or_override(name, f"{name} changes what is drawn: {_INSTEAD.get(name, 'leave it out')}")
+            refuse_or_override(name, f"{name}: {_INSTEAD.get(name, 'it changes what is drawn: leave it out')}")
     known = (*_WITHOUT_EFFECT, *_NEUTRAL, "messages", "temperature", "top_p", "max_tokens", "max_completion_tokens", "stop",
              "seed", "logprobs", "tools", "tool_choice", "function_call")  # fmt: skip
     for name, value in plain.items():
@@ -242,7 +242,7 @@ def _read_tools(value: Any) -> tuple[dict[str, Any], ...]:
         if not isinstance(function, dict) or tool.get("type") != "function":
             refuse("a tool is {'type': 'function', 'function': {...}}", f"tools[{place}]")
         if not _is_name(function.get("name")):
-            refuse("the name of a function has 1 to 64 letters, digits, '_' or '-'", f"tools[{place}].function.name")
+            refuse("a function's name has 1 to 64 letters, digits, '_', '-' or '.'", f"tools[{place}].function.name")
         if not isinstance(function.get("parameters", {}), dict) or not isinstance(
             function.get("description") or "", str
         ):
@@ -270,7 +270,7 @@ def _read_messages(value: Any) -> tuple[ChatMessage, ...]:
     messages = tuple(_read_message(one, f"messages[{place}]") for place, one in enumerate(value))
     if messages[-1].role == "assistant":
         refuse(
-            "the last message is the assistant's: the beginning of a reply cannot be given, end with a user's or a tool's",
+            "the last message is the assistant's: the beginning of a reply cannot be given; end with a user's or a tool's",
             "messages",
             "unsupported",
         )
@@ -336,7 +336,7 @@ def _read_calls(value: Any, where: str) -> tuple[ToolCall, ...]:
 
 
 def normalize_arguments(text: str) -> str:
-    """Arguments in one form: the order of keys and white space make no difference. What is no JSON stays as it is."""
+    """Return arguments in one form: the order of keys and white space make no difference. Other text than JSON stays."""
     try:
         return format_json(parse_json(text or "{}", "", halves=True))
     except DataError:

@@ -1,8 +1,8 @@
-"""The server: loopback, HTTP/1.1, JSON. It checks who asks and what, and hands the rest to the thread that plays.
+"""The server: loopback, HTTP/1.1, JSON. It checks keys and fields of requests, and hands them to the thread that plays.
 
 Handlers run in a thread with an event loop of its own. All that belongs to episodes, environments and the model is done
-by the thread that plays (`harness.py`), which takes *tickets* from a queue and answers each once; between two
-collections of episodes nobody takes them, so a program that asks for an episode is answered that there is none yet.
+by the thread that plays (`harness.py`), which takes *tickets* from a queue and answers each once. Between two
+collections of episodes nobody takes them: a program that asks for an episode is told, after its wait, that there is none yet.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Ticket:
     worker: str = ""
 
     def settle(self, value: Any) -> None:
-        """Answer with a value, or with an error to be raised; in the server's thread."""
+        """Answer with a value, or with an error to be raised. Called in the server's thread."""
         if not self.answer.done():
             self.answer.set_exception(value) if isinstance(value, Exception) else self.answer.set_result(value)
 
@@ -91,7 +91,7 @@ class Doorkeeper(Protocol):
 
 @dataclass(eq=False)
 class GatewayServer:
-    """A server on a free port of the loopback address, in a thread of its own."""
+    """A server on a port of the loopback address (0: a free one), in a thread of its own."""
 
     doorkeeper: Doorkeeper
     port: int = 0
@@ -144,7 +144,7 @@ class GatewayServer:
             time.sleep(0.002)
 
     def answer(self, ticket: Ticket, value: Any) -> None:
-        """Answer a ticket when `send` is called: threads change places slowly, so several answers go together."""
+        """Answer a ticket when `send` is called: waking the server's thread takes time, so several answers go together."""
         self._answers.append((ticket, value))
 
     def send(self) -> None:
@@ -303,8 +303,11 @@ def make_app(doorkeeper: Doorkeeper, tickets: queue.SimpleQueue[Ticket]) -> Any:
 
     async def explain(request: Request, error: Exception) -> Response:
         if isinstance(error, HTTPException):
-            known = {404: ("not_found", "there is no such address"), 405: ("not_found", "not by this method")}
-            code, message = known.get(error.status_code, ("malformed", "not a request that is understood"))
+            known = {
+                404: ("not_found", "there is no such address"),
+                405: ("not_found", "the address has another method"),
+            }
+            code, message = known.get(error.status_code, ("malformed", "the request is not understood"))
             return JSONResponse(GatewayError(error.status_code, code, message).to_plain(), error.status_code)
         log.warning("the gateway could not answer a request: %s", describe_error(error))
         return JSONResponse(GatewayError(500, "generation_failed", "the gateway failed").to_plain(), 500)
@@ -344,7 +347,7 @@ def format_completion(answer: ChatAnswer) -> dict[str, Any]:
 
 
 def format_stream(answer: ChatAnswer, include_usage: bool) -> Iterator[str]:
-    """The same as a stream of events: the whole reply is one delta, since it is drawn with others as a batch."""
+    """A completion as a stream of events: the whole reply is one delta, since it is drawn with others as a batch."""
     about = {"id": answer.id, "object": "chat.completion.chunk", "created": int(time.time()), "model": MODEL}
     delta = _describe_message(answer)
     if answer.calls:

@@ -1,7 +1,6 @@
 """Calls of tools in a reply: each form is read by one function of `PARSERS`. An incomplete call stays text.
 
-A call is never repaired by guessing: a reply with a broken one is given back as the text that it is, and the program
-answers it as it answers any text.
+A broken call is never repaired by guessing: the reply is given back as text, and the program answers it like any text.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _CALL, _END_CALL = "<tool_call>", "</tool_call>"
 
 
 class ReadReply(NamedTuple):
-    """The text of a reply, its calls, and whether it holds no broken call."""
+    """The text of a reply, its calls, and whether all of its calls are whole."""
 
     text: str
     calls: tuple[ToolCall, ...] = ()
@@ -77,12 +76,12 @@ def find_single_argument(tools: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     function = tools[0]["function"]
     arguments = function.get("parameters", {}).get("properties", {})
     if not isinstance(arguments, dict) or len(arguments) != 1:
-        raise DataError(f"tools: action-tags fill the only argument of a tool, and {function['name']} has not one")
+        raise DataError(f"tools: action-tags fill a tool's only argument, and {function['name']} has none or several")
     return function["name"], next(iter(arguments))
 
 
 def _read_call(text: str, tools: Sequence[Mapping[str, Any]]) -> ToolCall | None:
-    """The call of a known tool that a text is; None for anything else."""
+    """Read a text that is a call of a known tool; None for any other text."""
     try:
         plain = parse_json(text, "")
     except DataError:

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
-
-if TYPE_CHECKING:
-    pass
+from typing import Any, NamedTuple, Self
 
 
 class Architecture(NamedTuple):
     """An architecture's additions to the common layer: norm, attention with rotary positions, sum, norm, gated SiLU, sum.
 
     `biases` are those of queries, keys and values, `head_norms` those of every query and key head; `head_width` and `window`
-    are what `config.json` may leave out.
+    are the defaults where `config.json` leaves them out.
     """
 
     biases: bool = False

@@ -116,7 +116,7 @@ class KVCache:
             lines.index_copy_(0, cells, new.to(self.dtype).reshape(-1, self.width))
 
     def copy_slots(self, targets: Sequence[int], sources: Sequence[int], columns: int | None = None) -> None:
-        """Copy, or move, all at once: slot `targets[i]` takes the content of `sources[i]`, or its first columns."""
+        """Copy slots, all at once: `targets[i]` takes the content of `sources[i]`, or its first `columns` columns."""
         to, of = (torch.tensor(slots, device=self.device) for slots in (targets, sources))
         for store in (*self.keys, *self.values):
             held = store[:, :, : self.used if columns is None else columns]

@@ -1,9 +1,9 @@
 """The next token of growing rows, without gradients: the decoder over a cache of keys and values.
 
-It reads the weights of the model (adapters merged on the way) and does the same arithmetic with a third of the operations, and
-with less of it: of the last layer only keys and values are computed for all tokens, everything above them for the tokens that
-are asked for; long chunks attend in blocks, so that what lies above the diagonal is mostly left out; and where few tokens are
-allowed, only their logits are computed.
+It reads the weights of the model (adapters merged on the way) and does the same arithmetic in a third of the calls. It also
+leaves out what is not needed: the last layer computes keys and values of all tokens, and everything else only for the tokens
+that are asked for; long chunks attend in blocks, which leaves out most of what lies above the diagonal; and where few tokens
+are allowed, only their logits are computed.
 """
 
 from __future__ import annotations
@@ -148,8 +148,8 @@ class CachedDecoder:
 
 @lru_cache(maxsize=4)
 def _tabulate_positions(rotary: Any, count: int, device: torch.device, dtype: torch.dtype) -> tuple[Angles, Tensor]:
-    """Tabulate rotations, and the mask of a block of queries: that of the longest row; a shorter row takes the columns at its
-    right end. Sessions follow one another, each with a decoder of its own."""
+    """Tabulate rotations, and the mask of a block of queries for the longest row; a shorter row takes the columns at its right
+    end. Cached, since every session has a decoder of its own."""
     angles = compute_angles(rotary, torch.arange(count, device=device), dtype)
     ahead = torch.full((_QUERY_BLOCK, _QUERY_BLOCK), torch.finfo(dtype).min, dtype=dtype, device=device).triu(1)
     return angles, F.pad(ahead, (count, 0))
@@ -292,7 +292,7 @@ class AdapterBatch:
         return True
 
     def place(self, chunks: Chunks) -> None:
-        """Note which adapter each token of a pass has, and each row's last token, of which a pass computes no more in the end."""
+        """Note the adapter of each token of a pass, and of each row's last token: the last layer ends with these alone."""
         rows = np.zeros(len(chunks.slots), dtype=np.int64) if chunks.adapters is None else chunks.adapters
         self._others, self._stretches = {}, {}
         for tokens in (np.repeat(rows, chunks.lengths), rows):
@@ -323,7 +323,7 @@ class AdapterBatch:
 
 
 _LONG_STRETCH = 32
-"""Average tokens from which the stretches of one adapter are multiplied by themselves."""
+"""Average number of tokens of a stretch from which on each stretch is multiplied on its own."""
 
 
 def _add_product(output: Tensor, inner: Tensor, high: Tensor) -> None:

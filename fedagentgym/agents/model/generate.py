@@ -122,7 +122,7 @@ class TorchSession(Session):
         return best, free[0] if free else int(lengths.argmax())
 
     def forget(self, adapter: int) -> None:
-        """Note that an adapter has other weights from now on: what was computed with the former ones is not read again."""
+        """Note that an adapter has new weights: keys and values that the former ones gave are not used again."""
         self._held[self._held >> _ADAPTER_BIT == adapter] = -1
 
     def _reserve(self, rows: int, columns: int) -> None:
@@ -422,7 +422,7 @@ class Lanes:
         self._tabulate(every, np.repeat(np.arange(len(members)), counts))
 
     def _tabulate(self, rows: Indices, lane: Indices) -> None:
-        """Lay the rows, which are in the order of lanes, lane under lane; what a lane leaves free is filled with row 0."""
+        """Make a table of the rows (in the order of lanes) with a line for each lane; free places are filled with row 0."""
         counts = np.bincount(lane, minlength=len(self.owners))
         self.rows, self.lane = rows, lane
         self.place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -500,9 +500,9 @@ class SampledTokens(NamedTuple):
 def sample_tokens(logits: Tensor, uniforms: Tensor, temperature: float, top_p: float = 1.0) -> SampledTokens:
     """Draw a column per row of `logits` [rows, columns], or several: `uniforms` [rows] or [rows, draws].
 
-    They are strictly between 0 and 1, in float64. The cumulative sum runs in float64 and is compared with `u * total`, so a
-    token's chance is its probability to within float32's rounding of the probability itself. Columns at minus infinity are never
-    drawn.
+    The uniforms are strictly between 0 and 1, in float64. The cumulative sum runs in float64 and is compared with `u * total`, so
+    a token's chance is its probability to within float32's rounding of the probability itself. Columns at minus infinity are
+    never drawn.
     """
     if temperature == 0.0:
         best = logits.argmax(dim=-1, keepdim=True).expand(len(logits), uniforms[:1].numel())

@@ -18,7 +18,7 @@ from fedagentgym.agents.model.cache import Chunks, KVCache
 from fedagentgym.base.errors import OptionError
 
 PASS_COST = 64
-"""The cost of another pass, counted in tokens: that of its operations, which is more for a small model."""
+"""The smallest cost of another pass, in tokens that take as long as its calls; a small model has a higher one."""
 MAX_TOKENS_PER_PASS = 32_768
 """Tokens (padding included) in one pass: bounds the memory of long prompts."""
 

@@ -136,8 +136,8 @@ class JoinedSession(Session):
 
 
 def find_rank(model: Any) -> int | None:
-    """Return the rank of a model's adapters; None if they cannot be stacked: of several ranks, several on a layer, or on the
-    embedding or the head."""
+    """Return the rank of a model's adapters. None if they cannot be stacked: they have several ranks, a layer has several, or
+    the embedding or the head has one."""
     causal = model.get_base_model()
     if any(list_adapters(part) for part in (causal.model.embed_tokens, causal.lm_head)):
         return None

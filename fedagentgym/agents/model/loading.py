@@ -3,9 +3,9 @@
 A hub id is found in the cache of the hub's own library: nothing is downloaded here (`fedagentgym model add` does that), and no
 code that comes with a model is run. Every error is one clear sentence.
 
-The tiny model is Qwen2's architecture at 0.1 to 2 million parameters, for machines and tests without a download. It is untrained
-here; `fedagentgym pretrain tiny` teaches it an environment's words by imitation of the expert. Nothing of `transformers` is
-imported: a tiny model is a plain module (`agents/model/decoder.py`), and its folder is read and written by it.
+The tiny model is Qwen2's architecture at 0.1 to 10 million parameters, for machines and tests without a download. It is untrained
+here; `fedagentgym pretrain tiny` teaches it an environment's words by imitation of the expert. It needs no `transformers`: it is
+a plain module (`agents/model/decoder.py`), which reads and writes its own folder.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from fedagentgym.agents.model.decoder import Decoder
 
 Threads = int | Literal["auto"] | None
-"""A number, all cores that this process may use, or None: not set."""
+"""A number of threads; `auto`, all cores that this process may use; or None, the default."""
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 _INDEX = "model.safetensors.index.json"
 _ADAPTER = "adapter_config.json"
@@ -193,7 +193,7 @@ def read_stop_ids(source: str | Path) -> frozenset[int]:
 
 
 def check_tokenizer(model: Any, tokenizer: TextTokenizer, where: str) -> None:
-    """Refuse a tokenizer with tokens that the model does not have."""
+    """Refuse a tokenizer without an end token, or with tokens that the model does not have."""
     rows = int(model.get_input_embeddings().weight.shape[0])
     if tokenizer.size > rows:
         raise DataError(
@@ -208,6 +208,7 @@ def check_tokenizer(model: Any, tokenizer: TextTokenizer, where: str) -> None:
 
 
 def check_folder(source: str | Path) -> None:
+    """Refuse a path that is not a whole model folder; the hub id of a model without a folder here passes."""
     folder = Path(source)
     looks_local = folder.is_absolute() or str(source).startswith((".", "~")) or len(folder.parts) > 2
     if not folder.exists():
@@ -243,8 +244,8 @@ def check_folder(source: str | Path) -> None:
 def _check_numbers(declared: Mapping[str, Any], size: int, where: str) -> None:
     """Refuse settings of a model that would take far more memory than its weights, of which there are `size` bytes.
 
-    The estimate counts the embedding and one matrix of each kind in a layer, so that it is less than every model that has these
-    settings; four-bit weights have two numbers a byte.
+    The estimate counts the embedding and one matrix of each kind in a layer, so every model with these settings has more numbers.
+    Four-bit weights have two numbers a byte.
     """
     for name, value in declared.items():
         if isinstance(value, Mapping):
@@ -275,7 +276,7 @@ def check_model_folder(folder: Path, where: str) -> None:
     torch, transformers = require("torch", "train"), require("transformers", "train")
     safetensors = require("safetensors", "train")
     check_folder(folder)
-    # the heads of all weight files are read, so that an incomplete or missing one is found before training
+    # the headers of all weight files are read, so that an incomplete or missing one is found before training
     for file in sorted(folder.glob("*.safetensors")):
         try:
             safetensors.safe_open(file, "np").keys()

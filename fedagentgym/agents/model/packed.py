@@ -4,9 +4,8 @@ Rows in lexicographic order form a tree: a row shares its prefix with the previo
 tree is a *node*; everything that a model computes per token is computed for nodes. Attention needs rows, so rows of similar
 length are combined into tables, whose entries are nodes, with little padding.
 
-The model's own modules run over the nodes, layer by layer. In the last layer
-queries are computed only where an output is wanted: few of an episode's many tokens are the agent's choice, and in a small
-model that is half of the work.
+The model's own modules run over the nodes, layer by layer. In the last layer queries are computed only where an output is wanted:
+few of an episode's many tokens are the agent's choice, and in a small model that is half of the work.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from fedagentgym.agents.model.layer import compute_angles, normalize, read_layer
 Ids = NDArray[np.int64]
 
 PADDING = 0.1
-"""Share of a table that may be padding..."""
+"""The largest share of padding in a table; padding of up to `SMALL_TABLE` pairs is always accepted."""
 SMALL_TABLE = 1 << 14
-"""... beyond this many pairs of a query and a key, which cost less than another table."""
+"""Pairs of a query and a key that cost less than another table."""
 
 
 # ---- the pass ----------------------------------------------------------------------------------------------------------
@@ -43,10 +42,10 @@ def compute_hidden(
     kept: int | None = None,
     bias: Tensor | None = None,
 ) -> tuple[Tensor, Ids]:
-    """Return last hidden states, after the final norm, and which of them belong to the given places of each row, one row after
-    the other; where rows begin alike they have one state.
+    """Return last hidden states, after the final norm, and for the given places of each row, one row after the other, the index
+    of their state. Places in a common beginning of rows share one state.
 
-    Of more than `kept` nodes only the layers' inputs are kept for the backward pass. `bias` is added to the last layer's output.
+    For more than `kept` nodes only the layers' inputs are kept for the backward pass. `bias` is added to the last layer's output.
     """
     packed = pack(rows)
     nodes = np.concatenate([path[place] for path, place in zip(packed.paths, places, strict=True)])
@@ -167,8 +166,8 @@ class RowTable(NamedTuple):
 
 
 class Queries(NamedTuple):
-    """For one table, the nodes whose attention is needed: `indices` [rows, queries] count the wanted nodes, `positions` are
-    their positions in their rows, `wanted` are the indices in order and `places` their places in the flattened array."""
+    """The nodes of one table whose attention is needed: `indices` [rows, queries] point into the wanted nodes, `positions` are
+    their positions in their rows; `wanted` lists the indices without padding, and `places` where they are in the flat array."""
 
     indices: Ids
     positions: Ids

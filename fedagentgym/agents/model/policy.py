@@ -327,8 +327,8 @@ def add_adapter(model: Any, settings: AdapterSettings, seed: int) -> Any:
 
 
 def check_targets(model: Any, targets: Sequence[str]) -> None:
-    """Refuse targets that an adapter cannot be merged into: layers that are not linear, and an output layer whose weights are the
-    embedding's too."""
+    """Refuse targets that an adapter cannot be merged into: layers that are not linear, and an output layer that shares its
+    weights with the embedding."""
     embedding = model.get_input_embeddings()
     for name, part in model.named_modules():
         target = next((one for one in targets if name == one or name.endswith(f".{one}")), None)

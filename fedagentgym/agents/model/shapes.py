@@ -58,8 +58,8 @@ class ModelShape:
         *,
         factors: Literal["both", "A", "B"] = "both",
     ) -> int:
-        """The weights of a LoRA adapter: two matrices of this rank for each adapted layer, or one of them, in all blocks or in
-        so many."""
+        """The weights of a LoRA adapter: two matrices of this rank for each adapted layer, or one of them (`factors`); in all
+        blocks, or in `blocks` of them."""
         chosen = self._choose_layers(targets)
         return (blocks or self.layers) * sum(
             rank * ((outputs if factors != "A" else 0) + (inputs if factors != "B" else 0))
@@ -124,7 +124,7 @@ KNOWN_SHAPES: Mapping[str, ModelShape] = {
 
 
 def make_tiny_shape(size: str, vocabulary: int) -> ModelShape:
-    """The shape of a tiny model (`agents/model/loading.py`) with this many words."""
+    """The shape of a tiny model (`agents/model/loading.py`) with a vocabulary of this many tokens."""
     if size not in SIZES:
         raise unknown_name_error("tiny model size", size, SIZES)
     hidden, layers, heads, inner = SIZES[size]
@@ -151,7 +151,7 @@ def read_shape(folder: Path) -> ModelShape:
     declared = parse_json(read_text(path), str(path))
     if not isinstance(declared, dict) or declared.get("model_type") not in ARCHITECTURES:
         kind = declared.get("model_type") if isinstance(declared, dict) else None
-        raise OptionError(f"{path}: sizes are known of the architectures {join_names(ARCHITECTURES)}, not {kind!r}")
+        raise OptionError(f"{path}: sizes are known for the architectures {join_names(ARCHITECTURES)}, not {kind!r}")
 
     def read(name: str, default: int | None = None) -> int:
         value = declared.get(name)

@@ -112,7 +112,7 @@ def fill_from_file(file: Path, folder: Path) -> None:
                 chosen = [*chosen, *sorted(licences)[:1]]
             for path in chosen:
                 member = members[path]
-                # what would be far larger than it is packed is no model, and could fill the disk
+                # a member that unpacks to far more than its packed size is no model, and could fill the disk
                 if member.file_size > MAX_EXPANSION * max(member.compress_size, 1):
                     more = f"{member.filename} is packed more than {MAX_EXPANSION} times smaller than it is"
                     raise DataError(f"{file}: {more}")
@@ -176,7 +176,7 @@ def fetch_from_hub(hub_id: str, folder: Path, revision: str | None = None) -> Hu
 
 
 def count_megabytes(folder: Path) -> int:
-    """Return the size of everything in a folder."""
+    """Return the size of all files in a folder, in MB."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) // 10**6
 
 

@@ -60,7 +60,7 @@ class Origin(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The plan of `add_model`: the name, what is noted as its source, and that itself: a package, a file or folder, a hub id."""
+    """The plan of `add_model`: the name, the source as it is noted, and its place: a package, a file or folder, or a hub id."""
 
     name: str
     source: str
@@ -74,9 +74,10 @@ def get_store() -> Path:
 
 
 def add_model(named: str, name: str | None = None, revision: str | None = None) -> StoredModel:
-    """Add a model: a name that this package knows, a folder, a wheel or GGUF file, or a hub id. An existing model is found.
+    """Add a model: a name that this package knows, a folder, a wheel or GGUF file, or a hub id.
 
-    The same name with another source is refused: runs refer to models by their names.
+    A model that was added before is returned as it is. The same name with another source is refused: runs refer to models by
+    their names.
     """
     plan = _plan(named, name, revision)
     if not _NAME.fullmatch(plan.name) or plan.name.endswith(PART):

@@ -196,12 +196,12 @@ class VllmEngine:
 
 
 def make_room(rank: int) -> int:
-    """The smallest maximal rank of vLLM that holds this one: its kernels exist for powers of two from 8 on."""
+    """Return the smallest `max_lora_rank` of vLLM for this rank: its kernels exist for powers of two from 8 on."""
     return max(8, 1 << (rank - 1).bit_length())
 
 
 class CpuWorker:
-    """A method more for vLLM's workers on a CPU: they are classes of vLLM, which adds this one to their bases."""
+    """An additional method for vLLM's workers on a CPU: vLLM adds this class to their base classes."""
 
     model_runner: Any
 
@@ -372,8 +372,8 @@ class TorchVllmPolicy:
         self.claim, self.bump_version, self.save = learner.claim, learner.bump_version, learner.save
         self.add_value_head = learner.add_value_head
         self._initial = self._newest = learner.version
-        """The versions with which the engine began, without an adapter since a new one changes nothing, and that it got
-        last."""
+        """The version that the engine began with, without an adapter since a new one changes nothing; and the last version
+        that it was given."""
         self._adapters: dict[int, _Loaded] = {}
         self._open: Counter[int] = Counter()
         self._folder = tempfile.TemporaryDirectory(prefix="fedagentgym-vllm-", dir=folder)
@@ -447,7 +447,8 @@ class TorchVllmPolicy:
 def make_torch_vllm_policy(
     settings: AgentSettings, source: str | Path, learner: Callable[[], TrainablePolicy]
 ) -> TorchVllmPolicy:
-    """The policy of an agent with `rollouts: vllm`. The engine starts first and releases memory before the learner is made."""
+    """The policy of an agent with `rollouts: vllm`. The engine starts first and, with `sleep`, releases its memory before the
+    learner is made."""
     options = VllmOptions.load(settings.options, "agent.options")
     rank = settings.adapter.rank if settings.adapter is not None else None
     engine = VllmEngine(source, settings, options, rank)

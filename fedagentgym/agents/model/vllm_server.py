@@ -47,7 +47,7 @@ OLDEST = (0, 31)
 _RETRIED = (408, 425, 429, 500, 502, 503, 504)
 _CONTROL_SECONDS = 120.0
 _LAST_SECONDS = 5.0
-"""A server that is killed stops answering before its keeper notices."""
+"""Seconds to wait for the keeper: a server that is killed stops answering before its keeper notices."""
 _SIGNALLED = 128
 """Added by the keeper to the number of the signal that ended its program."""
 _PROBE = 8

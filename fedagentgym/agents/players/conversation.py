@@ -53,7 +53,7 @@ class Conversation:
         """Play a reply of the model.
 
         Args:
-            text: The reply; the action is what it has between `<action>` tags, without tags the whole reply.
+            text: The reply; the action is the text between its `<action>` tags, or the whole reply if it has no tags.
 
         Returns:
             Whether the episode is over.

@@ -1,8 +1,8 @@
 """Hosted models behind an OpenAI-compatible server, for evaluation only: no tokens, no log-probs, nothing to train.
 
 Requests of one turn run concurrently. Temporary errors (429, 5xx, time-outs, dropped connections) are retried with growing
-pauses; other errors, and a server that was never reached, are one clear sentence at once. Tokens and cost are counted, by the
-server's numbers where they can be true and otherwise here; a limit stops the evaluation.
+pauses; other errors, and a server that was never reached, are one clear sentence at once. Tokens and cost are counted: by the
+server's numbers if these can be true, otherwise from the length of the texts. A limit of the cost stops the evaluation.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _MAX_PAUSE = 60.0
 _MAX_TOKENS = 10**7
 """The largest number of tokens of one request that is believed."""
 _BYTES_BY_TOKEN, _MAX_BYTES_PER_TOKEN = 4, 16
-"""Bytes of text by which tokens are counted here, and the most that a token has in a server's count that is believed."""
+"""Bytes per token where tokens are estimated here, and the most bytes per token of a server's count that is believed."""
 
 
 class EndpointError(FedAgentGymError):
@@ -97,7 +97,7 @@ class EndpointOptions(Settings):
 
 @dataclass
 class Usage:
-    """The usage so far. `uncounted` answers came without token counts that can be true: theirs are from the length of texts."""
+    """The usage so far. `uncounted` answers came without token counts that can be true; theirs are estimated from the texts."""
 
     requests: int = 0
     retries: int = 0
@@ -139,7 +139,7 @@ class Endpoint:
             try:
                 body = json.dumps(request, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
             except (TypeError, ValueError) as error:
-                raise OptionError(f"agent.options.extra holds a value that JSON has not: {error}") from None
+                raise OptionError(f"agent.options.extra holds a value that JSON cannot express: {error}") from None
             if attempt:
                 with self._lock:
                     self.usage.retries += 1
@@ -294,7 +294,7 @@ class EndpointAgent:
         return asdict(self.endpoint.usage)
 
     def at_temperature(self, temperature: float) -> EndpointAgent:
-        """The same agent with another sampling temperature; both count what they use together."""
+        """The same agent with another sampling temperature; both add to one `usage`."""
         found = copy.copy(self)
         found.endpoint = copy.copy(self.endpoint)
         found.endpoint.decoding = self.endpoint.decoding.model_copy(update={"temperature": temperature})

@@ -48,7 +48,7 @@ class HumanPlayers(RowPlayers[None]):
 
 
 class HumanAgent:
-    """`ask` shows a text and returns what was typed, an action or its number; the default does so on the terminal."""
+    """A person as an agent. `ask` shows a text and returns the typed action or its number; by default on the terminal."""
 
     def __init__(self, name: str = "human", ask: Callable[[str], str] | None = None) -> None:
         self.name, self.ask = name, ask or _ask_on_terminal

@@ -1,8 +1,8 @@
 """Generation of admissible actions only: a trie over the token ids of all well-formed replies.
 
-An entry with a slot, `search[<query>]`, becomes its prefix, then one to `MAX_SLOT_WORDS` free words, then its suffix. Free
-are the words that the episode began with (the instruction, see `envs.scripted`), so that a small model can copy them. Nothing is
-begun that cannot be ended within the reply's tokens.
+An action with a slot, `search[<query>]`, becomes its prefix, then one to `MAX_SLOT_WORDS` free words, then its suffix. The free
+words are those of the episode's instruction (see `envs.scripted`), so that a small model can copy them. A reply or a word is only
+begun if the reply's tokens suffice to end it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ActionTrie:
     """`Constraint` over the admissible actions of one turn."""
 
     def __init__(self, replies: Iterable[Sequence[tuple[int, ...]]], free: FreeWords | None, max_tokens: int) -> None:
-        """`replies`: the id pieces of each reply, with the slot between pieces; `most` is the maximum number of tokens."""
+        """`replies`: the id pieces of each reply, with the slot between them; `max_tokens`: the maximum length of a reply."""
         self._root = _Node()
         self._most, self._free = max_tokens, free
         shortest = free.first.need if free is not None else _UNREACHABLE
@@ -130,7 +130,7 @@ def _find_completable(node: _Node, room: int) -> list[int]:
 
 
 class TrieCache:
-    """Makes and remembers the tries of a rollout; siblings and repeated pages share them."""
+    """Makes and remembers the tries of a rollout; copies of a task and repeated pages share them."""
 
     def __init__(self, tokenizer: TextTokenizer, max_tokens: int) -> None:
         self.tokenizer, self.most = tokenizer, max_tokens

@@ -12,9 +12,9 @@ penalty; the environment decides whether an action is valid.
 * `strict`: the whole reply is `<think>...</think><action>...</action>` (the thought only if it is asked for), each tag once and
   no others inside. Without a complete action pair the action is empty.
 * `published`: the convention of the published agent code. The reply is lower-cased; the text between the first opening and the
-  first closing tag is the action; without both, its last characters are (as many as the environment's `published_action_tail`
-  says) and the form is broken; so it is when a think tag is missing (as written) or a Chinese character occurs. Broken replies
-  are executed all the same.
+  first closing tag is the action. If one of the two is missing, the format is broken, and the last characters of the reply are
+  the action (as many as the environment's `published_action_tail` says). The format is also broken if a required think tag is
+  missing (in lower case) or a Chinese character occurs. Broken replies are executed all the same.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ class Dialogue:
 
 
 def _append_goal(view: View, goal: str) -> str:
-    """A small model relates words that are near each other: the goal comes right before the action for it."""
+    """Put the goal right before the action: a small model relates words that are near each other."""
     return f"{view.observation}\n{goal}\n" if goal else f"{view.observation}\n"
 
 
@@ -291,7 +291,7 @@ def parse_published(reply: str, think: bool, tail: int = 30) -> ParsedReply:
 
 
 def parse(reply: str, parser: Literal["strict", "published"], think: bool, tail: int = 30) -> ParsedReply:
-    """Apply the named convention; `published` takes the last `tail` characters of a reply without tags."""
+    """Apply the named convention; `published` takes the last `tail` characters of a reply that lacks a tag."""
     if parser == "strict":
         return parse_strict(reply, think)
     return parse_published(reply, think, tail)

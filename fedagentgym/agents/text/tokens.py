@@ -62,10 +62,10 @@ _TRIAL_SECONDS, _TRIAL_MEMORY, _TRIAL_WAIT = 20, 4 << 30, 300.0
 class TextTokenizer:
     """A tokenizer of the library `tokenizers`. It adds no special tokens by itself, and re-encodes no history.
 
-    Encodings are remembered: siblings see the same texts.
+    Encodings are remembered: copies of a task see the same texts.
 
     Args:
-        fast: The tokenizer; `None` where a class of `transformers` does without.
+        fast: The tokenizer of the library.
         end: The token that ends a text.
         pad: The token that fills rows up.
         context_length: The longest text, noted for other libraries.
@@ -116,7 +116,7 @@ class TextTokenizer:
         )
 
     def set_chat_options(self, options: Mapping[str, Any]) -> None:
-        """Pass these arguments to the chat template from now on. Templates ignore names that they do not know: this does not."""
+        """Pass these arguments to the chat template from now on. A name that is not in the template is refused."""
         known = str(getattr(self.hf, "chat_template", None))
         if stranger := next((name for name in options if name not in known), None):
             raise OptionError(f"agent.chat_options: the chat template of this tokenizer has no {stranger!r}")
@@ -146,14 +146,14 @@ class TextTokenizer:
         return str(self._fast.decode(list(ids), skip_special_tokens=True))
 
     def save(self, folder: Path) -> None:
-        """Write the files of which `AutoTokenizer` makes the same tokenizer."""
+        """Write the files from which `AutoTokenizer` makes the same tokenizer."""
         self._fast.save(str(folder / _FILE))
         declared = {"clean_up_tokenization_spaces": False, "backend": "tokenizers", **self._special}
         _write_generic_config(folder, {**declared, "tokenizer_class": _GENERIC_CLASSES[0]})
 
     def encode_chat(self, content: str, system: str | None = None) -> tuple[int, ...]:
-        """Return the ids of a dialogue that opens with the user's `content`, up to where the reply begins; before it stands
-        the `system` message, or the chat template's own."""
+        """Return the ids of a dialogue's first prompt, up to where the reply begins: the `system` message, or the chat
+        template's own, and the user's `content`."""
         before, after = self._render_frame(_FIRST_FRAME, system)
         return self._encode_framed(before, content, after)
 
@@ -170,7 +170,7 @@ class TextTokenizer:
 
     @cached_property
     def special_names(self) -> tuple[str, ...]:
-        """The texts that are special tokens where a chat template writes them, and nothing but text in anybody's message."""
+        """The names of special tokens: tokens where a chat template writes them, and plain text inside a message."""
         added = self.hf.added_tokens_decoder.values()
         return tuple(dict.fromkeys([*self.hf.all_special_tokens, *(one.content for one in added if one.special)]))
 
@@ -259,7 +259,7 @@ class HuggingFaceTokenizer(TextTokenizer):
         return str(self.hf.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def save(self, folder: Path) -> None:
-        """Write the files of which `AutoTokenizer` makes the same tokenizer."""
+        """Write the files from which `AutoTokenizer` makes the same tokenizer."""
         self.hf.save_pretrained(folder)
         declared = read_json(folder / _CONFIG)
         if declared.get("tokenizer_class") in _GENERIC_CLASSES:
@@ -267,8 +267,8 @@ class HuggingFaceTokenizer(TextTokenizer):
 
 
 def try_tokenizer(folder: Path) -> None:
-    """Refuse a tokenizer that takes too much time or memory, by a trial in a process of its own; once for each content. One
-    that leaves texts as they are and has no chat template needs none."""
+    """Refuse a tokenizer that takes too much time or memory. It is tried once for each content, in a process of its own; a
+    small one without a normalizer and without a chat template is not tried."""
     parts = [folder / _FILE, folder / _CONFIG, *sorted(folder.rglob("chat_template*"))]
     parts = [part for part in parts if part.is_file()]
     with contextlib.suppress(DataError):  # what cannot be read is reported where it is loaded
@@ -301,7 +301,7 @@ def try_tokenizer(folder: Path) -> None:
 def read_generic_config(folder: Path) -> dict[str, Any] | None:
     """Return a folder's tokenizer_config.json if the tokenizer is completely in its tokenizer.json; None if it is not.
 
-    `AutoTokenizer` would go by the architecture and put Qwen's own pre-tokenizer into a tiny model's folder, without a word.
+    For a tiny model's folder `AutoTokenizer` would go by the architecture and use Qwen's own pre-tokenizer, without a word.
     """
     if not (folder / _CONFIG).is_file():
         return None
@@ -345,7 +345,7 @@ _PIECE = re.compile(rf"[^{_PIECE_ENDS}]*[{_PIECE_ENDS}][ {SPACE}]?|[^{_PIECE_END
 
 
 def extract_words(texts: Iterable[str]) -> list[str]:
-    """Return the words of texts, sorted; numbers of two or more digits are left out, for they are spelt."""
+    """Return the words of texts, sorted, without numbers and single characters, which are spelt with fixed tokens."""
     found = {word for text in texts for word in _WORD.findall(text)}
     return sorted(word for word in found if not (word.isdigit() or word.isdecimal()) and len(word) > 1)
 

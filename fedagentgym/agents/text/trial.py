@@ -1,9 +1,9 @@
 """A process that tries a tokenizer from elsewhere: `python trial.py FOLDER SECONDS BYTES`. More time or memory ends it.
 
 A normalizer may make each character a thousand, and a chat template is a program; neither can be stopped in the process that
-runs it. What fails here in an ordinary way fails again where the tokenizer is loaded, with a sentence. This file imports nothing
-of the package, so that the process starts fast. Seconds are those of the tokenizer and, again, of the templates: what the
-libraries take to be imported is not theirs.
+runs it. Other errors are ignored here: they occur again, with a sentence, where the tokenizer is loaded. This file imports
+nothing of the package, so that the process starts fast. The tokenizer may take SECONDS of processor time, and the templates as
+many again; the time to import the libraries does not count.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TALK = [
     {"role": "user", "content": "Go."},
 ]
 MAX_RENDERED_LENGTH = 1 << 20
-"""Maximum length of these few words in a chat template."""
+"""Maximum length, in characters, of `TALK` in a chat template."""
 
 
 def read_templates(folder: Path) -> list[str]:
@@ -50,7 +50,7 @@ def leave_to_loader() -> Iterator[None]:
 
 
 def limit_time(seconds: int | None) -> None:
-    """End the process when it has taken so many seconds more of processor time; `None`: however long it takes."""
+    """End the process once it has taken this many more seconds of processor time; `None` lifts the limit."""
     _, most = resource.getrlimit(resource.RLIMIT_CPU)
     soft = most if seconds is None else math.ceil(time.process_time()) + seconds
     resource.setrlimit(resource.RLIMIT_CPU, (soft, most))

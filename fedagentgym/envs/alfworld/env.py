@@ -44,7 +44,7 @@ class OwnRooms(ClientVariant):
 
     @property
     def owner(self) -> str:
-        """Whose private rooms the houses are made of, as the generator names it."""
+        """The owner of the private rooms, as the generator names it."""
         return f"{self.seed}.{self.client}"
 
 
@@ -128,7 +128,7 @@ class HouseOptions(EnvOptions):
         return self
 
     def count_turns(self, usual: int) -> int:
-        """Tiny houses have shorter episodes."""
+        """`max_turns`, or the usual number, which is smaller for tiny houses."""
         return self.max_turns or (TURNS.get(self.size, usual) if self.games is None else usual)
 
 
@@ -232,8 +232,8 @@ class ALFWorldEnv(MisleadableEnv[HouseOptions]):
         return HouseholdExpert(check_choice("procedure", procedure, tuple(APPLIANCE)))
 
     def follows(self, task: Task, actions: Sequence[str], procedure: str) -> bool:
-        """Return whether the last treatment that was given is the procedure's; in a room that has not what it takes, whether
-        something was put somewhere without any."""
+        """Return whether the last treatment that was given is the procedure's; in a room without its appliance, whether something
+        was put down without any treatment."""
         verbs = [action.partition(" ")[0].capitalize() for action in actions]
         treated = [verb for verb in verbs if verb in APPLIANCE]
         if treated or not isinstance(task.payload, Game) or APPLIANCE[procedure] in task.payload.receptacle_kinds:

@@ -45,7 +45,7 @@ class ObjectStatistics:
     """The occurrences of a type of object in a kind of room."""
 
     scenes: int
-    """In how many of the room's 30 scenes there are any."""
+    """The number of scenes, of the 30 of the kind of room, that have any."""
     copies: WeightedChoice[int]
     places: Mapping[str, int]
     """Receptacle kind -> weight of starting there, among the kinds that the room has."""
@@ -65,7 +65,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class Extent:
-    """Between which coordinates a room's receptacles (centimetres) and standing points (steps of 25 cm) lie."""
+    """The ranges of coordinates of a room's receptacles (centimetres) and standing points (steps of 25 cm)."""
 
     x: tuple[int, int]
     z: tuple[int, int]

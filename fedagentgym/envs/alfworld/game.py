@@ -68,7 +68,7 @@ CONDITIONS = ("clean", "hot", "cool", "sliced", "toggled")
 
 @dataclass(frozen=True)
 class Game:
-    """A household game. Build one with `build`; the constructor trusts its arguments."""
+    """A household game. Build one with `build_game`; the constructor trusts its arguments."""
 
     receptacles: tuple[str, ...]
     receptacle_kinds: tuple[str, ...]

@@ -146,6 +146,7 @@ def write_game_files(tasks: Iterable[Task], folder: Path) -> list[Path]:
 
     Raises:
         DataError: If a task is no game of ALFWorld.
+        MissingExtraError: If `alfworld` is not installed, whose domain and grammar the files contain.
     """
     require_type("tasks are a pool or a list of tasks", tasks, Iterable)
     tasks = list(tasks)

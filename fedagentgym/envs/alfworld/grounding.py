@@ -354,7 +354,7 @@ def _can_contain(grounder: _Grounder, holder: Entity, held: Entity) -> Node:
 
 
 def _fits(entity: Entity, type_name: str) -> bool:
-    """Return whether an entity may be in a place of a type. The agent may be named, by a name that no game keeps."""
+    """Return whether an entity may be an argument of a type. The agent may also be given by its name, which no game keeps."""
     return type_name in ("any", entity.type) or (type_name == "agent" and entity.type == "type")
 
 

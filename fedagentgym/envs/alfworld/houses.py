@@ -10,7 +10,7 @@ A game is made in five steps, all from the one stream of its key:
    treat it, or out of reach; everything else may lie on the floor in full rooms, where nobody can pick it up;
 5. the wording of the task sentence.
 
-A game whose shortest plan is longer than its size allows (ten commands in tiny rooms, thirty else) gets other places.
+A game whose shortest plan is longer than its size allows (ten commands in tiny rooms, thirty otherwise) gets other places.
 
 The default size `full` has ALFWorld's own numbers: 3,553 training, 140 seen and 134 unseen validation games with its mixture
 of task types in each. `small` has the same numbers. `tiny` has 3,000 / 200 / 200, every task type equally often. Each size

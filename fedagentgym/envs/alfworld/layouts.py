@@ -3,8 +3,8 @@
 A layout is a pure function of its key. Layout number 14 of the seed 0 has the receptacles of ALFRED's scene 14; where
 they stand, which of them open and which share a standing point is drawn. Sizes take from these receptacles: `full` all of
 them, `small` one or two of a kind, `tiny` three to six; in the latter two no unseen room has the receptacles of a seen one.
-A key with an owner names a private layout, as clients hold them whose rooms
-no other house has: it is modelled on one of the training scenes, with redrawn numbers of receptacles.
+A key with an owner names a private layout, for a client whose rooms no other house has: it is modelled on one of the
+training scenes, with redrawn numbers of receptacles.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MAX_IN_TINY = 8
 
 
 class LayoutKey(NamedTuple):
-    """Names a layout: by ALFRED's scene number, or by its owner, a room and a number of the owner's own."""
+    """Names a layout by ALFRED's scene number. A private one has an owner too, which contains the number of the owner's room."""
 
     seed: int
     size: str

@@ -1,4 +1,4 @@
-"""The real engine behind the functions of the native one: `start`, `step`, `admissible` over values.
+"""The real engine behind one function: its answer after a list of commands in a game.
 
 A state is the game and the commands so far; the engine itself runs in a process of its own (`real_server`), which is
 started when first needed and again when it has died. So snapshots, undo and pickling work as with the native engine, at

@@ -1,7 +1,7 @@
 """The texts that the search of the questions looks through: a task's own facts, or a library that all tasks share.
 
 A library is the whole generated knowledge base, all paragraphs of a data set, or a folder of text files. A name finds the
-pages of this title; any other query finds the pages that match it best by BM25, as in the shop.
+pages of this title; any other query finds the pages that match it best by BM25, as in WebShop.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ Topics = Callable[[Fact], str]
 
 
 def search(facts: Sequence[Fact], query: str) -> str:
-    """The facts that match a query best: those with exactly this title, else those that share most words."""
+    """The facts that match a query best: those with exactly this title, else up to three whose titles share most words."""
     wanted = normalise(query[:MAX_ASKED])
     about = [fact.text for fact in facts if normalise(fact.title) == wanted]
     if not about and wanted:

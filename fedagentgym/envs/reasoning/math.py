@@ -67,7 +67,10 @@ def calculate(expression: str) -> str:
         return "Error : division by zero ."
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
         return "Error : not an expression ."
-    return str(value) if value.denominator <= MAX_SHOWN_DIVISOR else f"{float(value):.10g}"
+    try:
+        return str(value) if value.denominator <= MAX_SHOWN_DIVISOR else f"{float(value):.10g}"
+    except OverflowError:  # of a fraction that is larger than any float
+        return "Error : the number is too large ."
 
 
 def _value(node: ast.expr) -> Fraction:

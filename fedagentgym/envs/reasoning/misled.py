@@ -90,7 +90,7 @@ def _replace_operation(text: str) -> str | None:
 
 
 def mislead_question(question: Question) -> Question | None:
-    """The question as it is answered for the other one."""
+    """The question with the answer for the other person, thing or possibility."""
     if not question.answers or question.options:
         return None
     answer = question.answers[0]

@@ -44,7 +44,7 @@ MemberPayload = Annotated[MathProblem | Program | Question | dict[str, Any], Fie
 
 
 class Part(NamedTuple):
-    """A member's part: its name, its tasks, and how a payload of them is shown without gold."""
+    """A member's part: its name, its tasks, and the function that removes the gold from a payload."""
 
     name: str
     pool: TaskPool
@@ -148,7 +148,8 @@ class MixtureOptions(EnvOptions):
     """The members of a mixture, or the kinds of generated tasks."""
 
     members: Any = task(
-        None, description="the members: a list of `{name, env, options}`, whose options keep their marks"
+        None,
+        description="the members: a list of `{name, env, options}`; paths among their options stay on this machine",
     )
     kinds: Any = task(
         None,
@@ -213,7 +214,7 @@ class MixtureOptions(EnvOptions):
         return {**plain, "members": named}
 
     def count_turns(self, usual: int) -> int:
-        """As many as the longest member has."""
+        """`max_turns`, or the largest number of turns of any member."""
         return self.max_turns or max(
             one.options.count_turns(one.env_class.default_max_turns) for one in self.all_members
         )
@@ -278,7 +279,7 @@ class MixtureEnv(MisleadableEnv[MixtureOptions]):
         return None if believed is None else _with_payload(believed, (name, believed.payload))
 
     def explain_empty(self, split: str) -> str:
-        """The members' descriptions."""
+        """The explanations of the members, each once."""
         return "".join(dict.fromkeys(env.explain_empty(split) for env in self._envs.values()))
 
     def begin(self, task: Task, seed: int) -> tuple[State, View]:

@@ -62,7 +62,7 @@ class PoolGenerator:
         rate: Callable[[Any], float] | None = None,
         order: Sequence[str] = ORDER,
     ):
-        """`rate` gives the hardness of a problem; by default it is that of its cell's level. `order` are the splits."""
+        """`rate` gives the hardness of a problem, by default its level as a share of the highest. `order` lists the splits."""
         self._env, self._cells, self._source, self._strip, self._rate = env, cells, source, strip, rate
         self._starts, self._sizes, start = {}, {split: sizes[split] for split in order}, 0
         for split in order:

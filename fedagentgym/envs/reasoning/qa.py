@@ -80,7 +80,7 @@ class QAOptions(ReplyOptions):
         " the data",
     )
     library: str | None = local(
-        None, description="folder of text files that search looks through instead, a paragraph for each page"
+        None, description="folder of text files that search looks through instead; each paragraph is a page"
     )
 
 
@@ -189,7 +189,7 @@ class QAEnv(ReplyEnv[QAOptions]):
         return parse_question(payload)._replace(answers=(), path=(), solution="")
 
     def list_procedures(self) -> Mapping[str, Procedures]:
-        """Long chains of facts have no other one to be followed to the end: only the tiny ones can be mistaken."""
+        """Leave out chains of facts, except in tiny questions: beside a longer chain no other one leads to an end."""
         known = super().list_procedures()
         chains = () if self.options.size == "tiny" else ("bridge", "compositional")
         return {category: procedures for category, procedures in known.items() if category not in chains}

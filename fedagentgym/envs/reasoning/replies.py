@@ -78,7 +78,7 @@ class ReplyOptions(EnvOptions):
         None, description="folder, file or rows of tasks; `installed`: where `fedagentgym data` puts them"
     )
     columns: Mapping[str, str | None] | None = task(
-        None, description="names of the columns of your own data that have unusual ones, such as `{question: frage}`"
+        None, description="names of columns of your own data that are not the usual ones, such as `{question: frage}`"
     )
     source: str | None = task(
         None,
@@ -130,7 +130,7 @@ class ReplyOptions(EnvOptions):
         return {name: value for name, value in super().portable.items() if name != "columns" or value is not None}
 
     def count_turns(self, usual: int) -> int:
-        """One turn for each attempt, and some for tools."""
+        """`max_turns`, or one turn for each attempt and eight more for tools."""
         return self.max_turns or self.attempts + (TURNS_WITH_TOOLS if self.tools else 0)
 
 
@@ -290,7 +290,7 @@ class ReplyEnv(MisleadableEnv[R]):
         return PoolGenerator(self.id, self.build_cells(), sizes, source, self.strip).make_pool(split)
 
     def explain_empty(self, split: str) -> str:
-        """The reason why a split of a published data set is empty."""
+        """The reason why a split of loaded data is empty."""
         if self._request is None:
             return ""
         if split == UNSEEN:

@@ -56,7 +56,7 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True)
 class Domain:
-    """A domain, with the columns that its houses may mean by an active person and by the amount of an event."""
+    """A domain; `amounts` are the columns of events that its houses may mean by the `amount` of an event."""
 
     name: str
     people: Table
@@ -76,7 +76,7 @@ class Domain:
 
 
 LEVELS = 24
-"""Different numbers of a column."""
+"""The number of different numbers in a column."""
 TOWNS = split_words("Arle Bost Cray Dorn Elde Fenn")
 STATUSES = ("active", "paused", "closed")
 FIRST_YEAR, LAST_YEAR = 2020, 2026

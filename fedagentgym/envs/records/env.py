@@ -80,7 +80,7 @@ class OwnRows(ClientVariant):
 
 
 class RowsVariant(Variant):
-    """Every client has another population; answers are the same queries."""
+    """Every client has another population; the right queries are the same."""
 
     kind = "rows"
     client_variant = OwnRows
@@ -98,7 +98,7 @@ class OwnRules(ClientVariant):
 class RulesVariant(ChosenVariant):
     """Who is active and which column holds the amount differs between clients; only answers show it.
 
-    Clients 0 to 2 are of three different houses, so are clients 3 to 5, and so on: no few clients have all the same rules.
+    Clients 0 to 2 are of three different houses, so are clients 3 to 5, and so on: even few clients have different rules.
     """
 
     kind = "rules"
@@ -144,7 +144,7 @@ class RecordsOptions(EnvOptions):
         MAX_STEPS // 1_000_000,
         ge=1,
         le=10_000,
-        description="limit of a query: this many million steps of SQLite's virtual machine, and thirtieths of a second",
+        description="limit of a query: this many million steps of SQLite's virtual machine, and as many thirtieths of a second",
     )
     rows_shown: int = play(10, ge=1, le=100, description="rows of a result that are shown")
 

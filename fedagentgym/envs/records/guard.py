@@ -46,8 +46,8 @@ MAX_COPIED_BYTES = 100_000_000
 CALL_EVERY = {"generated": 2_000, "own": 100}
 """Steps after which the clock is read: a step may search a text, which takes longer where texts are long."""
 MAX_CALLS, MAX_FORM_LENGTH, MAX_REMEMBERED = 40, 1_000, 50
-"""Calls of functions in a query, between which no clock is read; signs of a form of dates; signs of moments that are
-remembered."""
+"""Maximum number of function calls in a query, between which no clock is read; maximum length of a date format; maximum
+length of the arguments of date functions whose results are remembered."""
 ALLOWED: int = sqlite3.SQLITE_OK
 REFUSED: int = sqlite3.SQLITE_DENY
 CACHE_KIB = 4_000
@@ -109,7 +109,7 @@ _UNSTEADY = frozenset(("random", "randomblob", "changes", "total_changes", "last
 _SIDE_FILES = {"-wal": b"", "-journal": b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"}
 """Files beside a database that hold changes, and how they then begin."""
 _STRIPS = {"trim": str.strip, "ltrim": str.lstrip, "rtrim": str.rstrip}
-"""Functions that SQLite looks up in a list of signs from its start for each sign of a text."""
+"""Functions for which SQLite reads the list of characters from its start for each character of a text, which takes long."""
 _local = threading.local()
 
 
@@ -118,7 +118,7 @@ class QueryError(Exception):
 
 
 class _MoreRows(QueryError):
-    """A query that was stopped at its last row."""
+    """A query with more rows than are read."""
 
 
 class Result(NamedTuple):
@@ -188,7 +188,7 @@ class Database:
 
     @classmethod
     def open(cls, path: Path) -> Database:
-        """A file, which is not changed, nor anything beside it."""
+        """A database in a file; neither the file nor anything beside it is changed."""
         try:
             return cls(connect_file(path), "own")
         except (sqlite3.Error, OSError) as error:
@@ -199,7 +199,7 @@ class Database:
         """A copy of a file in memory with other rows; None if the file has more than `most` rows, or is too large.
 
         Each row is kept with a probability, and the values of every column that is no key are dealt out anew. Triggers
-        and the inner tables of a full-text index would answer to that, so the first are dropped, and the second stay.
+        and the inner tables of a full-text index would react to that: the former are dropped, the latter stay as they are.
         """
         try:
             if path.stat().st_size > MAX_COPIED_BYTES:
@@ -225,7 +225,7 @@ class Database:
         self._connection.close()
 
     def query(self, text: str, budget: Budget | None = None, most: int = MAX_ROWS) -> Result:
-        """The rows of a query, at most `most`; `QueryError` if it is refused, wrong, or takes too much."""
+        """The rows of a query; `QueryError` if it is refused, wrong, takes too much, or has more than `most` rows."""
         return self._run(check_text(text), Budget() if budget is None else budget, most, trusted=False)
 
     def show(self, table: str, most: int, budget: Budget) -> Result:
@@ -352,8 +352,8 @@ def connect_memory(cached_statements: int = 128) -> sqlite3.Connection:
 def connect_file(path: Path) -> sqlite3.Connection:
     """A connection that reads a file and leaves it, and what is beside it, as they are.
 
-    It remembers no statements: one that was prepared for a gold query would not be asked about again. Changes that are
-    beside the file, where SQLite keeps them for a while, would not be seen, so that such a file is refused.
+    It caches no statements: the authorizer would not see one again that was prepared for a gold query. Changes that SQLite
+    still keeps beside the file would not be read, so such a file is refused.
     """
     for suffix, begins in _SIDE_FILES.items():
         beside = path.with_name(path.name + suffix)

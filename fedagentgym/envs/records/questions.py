@@ -19,7 +19,7 @@ from fedagentgym.envs.records.plans import Condition, Having, Join, Order, Plan,
 HOUSES = 3
 Size = Literal["tiny", "default"]
 THRESHOLDS = (3, 6, 9, 12, 15, 18)
-"""The places of a column's numbers that questions compare with; every volume of rows has numbers there."""
+"""The places of a column's numbers that questions compare with; a site's own database has numbers there in both sizes."""
 OPERATORS = {"above": ">", "below": "<", "at least": ">=", "at most": "<="}
 YEARS = (2021, 2022, 2023, 2024)
 HAS, MEANS = ("a", "no"), ("average", "total")
@@ -132,7 +132,7 @@ def _meet(domain: Domain, table: Table) -> Join:
 
 
 def _first(table: Table, kind: str) -> str:
-    """The column of a kind that questions are about."""
+    """The first column of a kind that is never empty."""
     return next(column.name for column in table.columns if column.kind == kind and not column.nullable)
 
 

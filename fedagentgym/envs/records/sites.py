@@ -76,8 +76,8 @@ def find_volume(site: Site) -> Volume:
 def find_check_volume(size: Size, number: int) -> Volume:
     """The volume of a database for checks: of many shapes, so that bounds, ties and empty groups are met.
 
-    Two of three are small, with few different numbers, and days around the turn of the year; in some of them all
-    numbers are equal. The third is larger, and has every number.
+    Two of three are small, with few different days; half of these also have few different numbers, or only one. The third
+    is larger, with all numbers and days.
     """
     round_, which = divmod(number, 3)
     skew, empty = (0.0, 1.0, 0.0, 2.0)[round_ % 4], (0.3, 0.6, 0.15)[round_ % 3]

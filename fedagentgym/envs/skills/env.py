@@ -127,7 +127,7 @@ class SwappedProcedures(Variant):
     client_variant = OwnProcedures
 
     degree: float = Field(default=1.0, ge=0, le=1, description="share of the categories that differ between the worlds")
-    worlds: int = Field(default=2, ge=2, description="number of different worlds; each has as many clients")
+    worlds: int = Field(default=2, ge=2, description="number of different worlds; all have equally many clients")
 
     def assign(self, seed: int, client: int) -> OwnProcedures | None:
         """Every client gets a world; the degree is the share of categories that differ there. World 0 is the unchanged one."""
@@ -142,8 +142,8 @@ class SwappedProcedures(Variant):
 
 
 class SkillsExpert:
-    """Thinks the steps of a category's procedure and answers, in the required layout; with several manners also without
-    thinking, without layout, and with the things named, each manner as often, by the task alone."""
+    """Thinks the steps of a category's procedure and answers, in the required layout. With several manners, a third of the
+    replies have an empty thought, a third only the answer, and half of all name the things: the task's id decides."""
 
     def __init__(
         self,
@@ -227,12 +227,13 @@ class SkillsOptions(EnvOptions):
     skills: int = task(8, description="number of categories, 4 to 64")
     procedures: int = task(1, description="steps of a skill, 1 to 3: each adds or takes off one more number")
     sharing: int | None = task(
-        None, description="number of skills that share each procedure; null: all `2 ** procedures` of them are in use"
+        None,
+        description="number of skills that share each procedure; null: all `2 ** procedures` procedures are in use",
     )
     turns: int = task(
         1,
-        description="questions of an episode, 1 to 3: only the first one names the category, and no answer is graded before"
-        " the end",
+        description="questions of an episode, 1 to 3: only the first one names the category, and no observation before the end"
+        " says whether an answer was right",
     )
     wording: Literal["question", "short"] = play(
         "question",
@@ -259,7 +260,7 @@ class SkillsOptions(EnvOptions):
         return self
 
     def count_turns(self, usual: int) -> int:
-        """As many as a task has questions."""
+        """`max_turns`, or as many as a task has questions."""
         return self.max_turns or self.turns
 
 
@@ -374,7 +375,7 @@ class SkillsEnv(MisleadableEnv[SkillsOptions]):
         return follows_procedure(parse_task(task.payload), actions, procedure, self.options.replies)
 
     def with_belief(self, task: Task, reply: str) -> Task | None:
-        """The task whose gold is the answer of this reply; None if it gives several answers."""
+        """The task whose gold is the answer of this reply; None if the reply gives none, or the task has several questions."""
         record = parse_task(task.payload)
         answer = read_answer(reply, record.things, self.options.replies)
         if answer is None or len(record.numbers) != 1:

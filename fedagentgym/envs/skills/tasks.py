@@ -43,7 +43,7 @@ def apply_procedure(procedure: str, numbers: Numbers) -> int:
 
 
 def write_steps(procedure: str, numbers: Numbers) -> str:
-    """The steps in words of one form, whichever procedure it is.
+    """The steps of a procedure as text, which has the same form for all procedures.
 
     >>> write_steps("+-", (45, 21, 13))
     '45 + 21 = 66 . 66 - 13 = 53'
@@ -82,7 +82,7 @@ def _iter_digits(steps: int, least: int) -> Iterator[tuple[int, ...]]:
 
 
 def _distinguishes_procedures(others: Sequence[int]) -> bool:
-    """Signed sums differ if and only if the sums of all choices of these numbers do."""
+    """Return whether no two procedures give the same result, which is so if no two subsets of these numbers have the same sum."""
     sums = [sum(chosen) for size in range(len(others) + 1) for chosen in combinations(others, size)]
     return len(set(sums)) == len(sums)
 
@@ -187,12 +187,12 @@ def _make_task(town: str, procedure: str, *surface: Any) -> SkillTask:
 
 
 def strip_task(payload: Any) -> SkillTask:
-    """The task without the category's procedure."""
+    """The task without its gold: procedure and answers."""
     return parse_task(payload)._replace(procedure="", answers=())
 
 
 def rate_task(payload: SkillTask) -> float:
-    """Hardness in 0..1: how large the digits are that have to be added or taken off, of what there can be."""
+    """Hardness in 0..1: the sum of the digits that have to be added or taken off, as a share of the largest possible."""
     digits = [digit for numbers in payload.numbers for number in numbers[1:] for digit in divmod(number, 10)]
     return sum(digits) / (4 * 2 * len(payload.numbers))
 

@@ -5,7 +5,7 @@
 - `qa`: exact match and F1 after SQuAD normalisation, multiple choice (`grade_qa`, `grade_choice`);
 - `code`: does this program pass these tests, in a sandboxed child (`grade_code`).
 
-None of them raises for any reply, none can be hung, and each carries a version string that belongs into results.
+None of them raises for any reply, none can be hung, and each carries a version string that belongs in results.
 """
 
 from __future__ import annotations

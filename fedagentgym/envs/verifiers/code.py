@@ -150,7 +150,7 @@ def extract_program(reply: str) -> str | None:
 
 
 def same_output(out: str, expected: str) -> bool:
-    """Equal line by line, blanks at the ends of lines and empty lines at the end aside."""
+    """Return whether outputs are equal, apart from blanks at the ends of lines and empty lines at the end."""
     return [line.rstrip() for line in out.rstrip().split("\n")] == [
         line.rstrip() for line in expected.rstrip().split("\n")
     ]

@@ -173,7 +173,7 @@ def repetition(reply: str, size: int = 3) -> float:
 
 
 def format_rewards(reply: str, code: bool = False) -> dict[str, float]:
-    """The components that need no gold, under the names that the environments pay them."""
+    """The reward components that need no gold, under their names in the environments."""
     rewards = {"format": think_answer_format(reply), "tags": tag_count(reply), "repetition": repetition(reply)}
     if code:
         rewards["code_format"] = code_format(reply)

@@ -166,7 +166,7 @@ class MathVerifier:
     """Grades answers of mathematics with worker processes of its own; `grade_math` uses a shared one. Close it after use.
 
     Args:
-        clock: Seconds of processor time that the library may take for one answer.
+        clock: Seconds of processor time that the library may take to compare an answer with one gold.
         memory: Bytes of memory of a worker.
         workers: Number of workers; by default, one for each core.
         verifier: As for `grade_math`.

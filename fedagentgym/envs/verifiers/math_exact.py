@@ -6,8 +6,8 @@ r"""Compare an answer with the gold: exact arithmetic for numbers and tuples of 
    other word may change the number (`5 short`, `12 noon`, `not 0`), so the answer is wrong.
 3. All else (`\sqrt{49}`, `x^2-1`, sets, intervals) goes to the library, after checks of what it does not see (`8 = 7`).
 
-Decimals are exact. Only the decimals of a number without a finite decimal form equal it, rounded or cut off, where six or
-more stand behind the point and four of them count.
+Decimals are exact. Only a number without a finite decimal form equals decimals too, rounded or cut off, if they have at least
+six places behind the point and four significant digits.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def strip_words(text: str) -> str:
 
 @dataclass(frozen=True)
 class Exact:
-    """A rational number or a rational multiple of pi: with how many decimals it was written, and whether as a percentage."""
+    """A rational number or a rational multiple of pi, with the number of its decimals, and whether it is a percentage."""
 
     value: Fraction
     pi: bool = False

@@ -1,6 +1,6 @@
 """A small pool of math-verify workers: persistent, limited in memory and time, replaced when they die.
 
-The pool belongs to one process. It starts with the first comparison, is as large as the machine has cores, and may be used
+The pool belongs to one process. It starts with the first comparison, has one worker per core by default, and may be used
 from any number of threads: a thread takes an idle worker, sends one comparison and waits for the answer. The clock starts
 when a worker takes the comparison; a worker that overruns is ended by the kernel, and the next comparison gets a fresh one,
 forked in milliseconds from a process that has math-verify loaded.

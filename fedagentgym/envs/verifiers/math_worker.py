@@ -1,9 +1,9 @@
 """The process behind the math verifier. Run as a script: it imports math-verify once and forks workers.
 
-It communicates over the socket that is its standard input. A message `spawn` carries one end of a socket pair; the forked worker
-serves comparisons on it until that end is closed. The clock of a worker is the kernel's, and counts the worker's processor
-time, so that a busy machine refuses nothing that a quiet one takes: an interval timer is armed before every comparison, its
-signal has the default action, so a comparison that overruns ends the process, wherever it is stuck.
+It communicates over the socket that is its standard input. Each byte that arrives brings one end of a socket pair; a forked
+worker serves comparisons on it until that end is closed. The clock of a worker is the kernel's, and counts the worker's
+processor time, so that a busy machine refuses nothing that a quiet one takes. An interval timer is armed before every
+comparison. Its signal has the default action, so a comparison that overruns ends the process, wherever it is stuck.
 Nothing of the package is imported here (this file's folder holds a module called `math`).
 """
 

@@ -122,7 +122,7 @@ class WebShopEnv(MisleadableEnv[WebShopOptions]):
     or `"url"`.
 
     **Reward** at the purchase, in 0..1: the share of wanted attributes, options and price cap that the purchase meets,
-    times how well the product is of the wanted kind. `info["success"]` is reward 1.0. `reward="success10"` pays 10 for
+    times how well the product is of the wanted kind. `info["success"]` means a reward of 1.0. `reward="success10"` pays 10 for
     success and nothing else.
     """
 
@@ -219,7 +219,7 @@ class WebShopEnv(MisleadableEnv[WebShopOptions]):
         return WebShopExpert(self.site, min(self.max_turns, TURNS))
 
     def list_procedures(self) -> Mapping[str, Procedures]:
-        """Every category with those whose players would leave out what is usual in it."""
+        """Every category with the categories whose players would leave out an option that is usual in it."""
         return list_shop_procedures(_collect_kinds(self.stock))
 
     def misled_expert(self, procedure: str) -> Expert:

@@ -224,7 +224,7 @@ def collect_kinds(goals: Sequence[Goal]) -> Kinds:
 
 
 def list_shop_procedures(kinds: Kinds) -> dict[str, Procedures]:
-    """Every category with the categories whose players would leave out something that is usual in it."""
+    """Every category with the categories whose players would leave out an option that is usual in it."""
     found = {
         category: tuple(other for other, theirs in kinds.items() if own - theirs) for category, own in kinds.items()
     }

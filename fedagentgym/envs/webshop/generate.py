@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class ProductKind(NamedTuple):
-    """A kind of product: its search category, its category path, its names in titles, its price range."""
+    """A kind of product: its search category, its category path, its names in titles, its price range, its scale of sizes."""
 
     query: str
     path: str
@@ -86,7 +86,7 @@ TITLE_OPENERS, CLAIMS, CAUTIONS, SYLLABLES, BRAND_ENDINGS = (
 
 
 class ShopLayout(NamedTuple):
-    """The numbers of a shop's size preset: how many products carry an instruction, and how wide option grids are."""
+    """The layout of a size preset: whether all products carry an instruction, and all departments have wide option grids."""
 
     all_instructed: bool = False
     wide: bool = False

@@ -35,8 +35,8 @@ ORDERS = ("webshop", "fedagent")
 
 
 class Goal(NamedTuple):
-    """One shopping task. `options` contains the wanted values (synthetic goals) or merely lists them (human ones); `row` is
-    the target's index in the catalogue, -1 if the holder does not know the answer."""
+    """One shopping task. `options` maps option names to the wanted values (synthetic goals) or lists the values alone (human
+    ones); `row` is the target's index in the catalogue, -1 if the holder does not know the answer."""
 
     number: int
     row: int
@@ -145,7 +145,7 @@ def make_goals(catalogue: Catalogue, kind: str, order: str, seed: int, folder: P
 
 
 def _draw_cap(price: float, source: random.Random) -> float:
-    """The higher one of two of the next four round prices; none if the product is dearer than all of them."""
+    """The higher one of two of the next four round prices; `NO_CAP` if fewer than two round prices are above the product's."""
     first = bisect(CAPS, price)
     above = CAPS[first : first + 4]
     return max(source.sample(above, 2)) if len(above) >= 2 else NO_CAP

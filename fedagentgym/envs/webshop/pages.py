@@ -135,7 +135,7 @@ def render_rich_text(pieces: Iterable[Piece], url: str, visited: frozenset[str])
 
 
 def _normalize_text(text: str) -> str | None:
-    """A text node as a browser's parser keeps it: none if empty, blank ones shortened and dropped if they break a line."""
+    """A text node as a browser's parser keeps it: None if it is empty, or blank with a line break; other blanks are one."""
     if text.strip(_SPACE):
         return text
     return None if not text or "\n" in text else " "

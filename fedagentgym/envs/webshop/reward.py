@@ -159,7 +159,7 @@ COLORS = split_list(
 
 
 class KindMatch(NamedTuple):
-    """True if two products are of one kind: same search category, two common shop categories, similar titles."""
+    """The likeness of the kinds of two products: the factor `r_type`, from search category, shop categories and titles."""
 
     r_type: float
     query_match: bool
@@ -209,7 +209,7 @@ def compute_purchase_reward(
 
 
 def match_kind(product: Product, goal: Goal, nouns: NounFunction) -> KindMatch:
-    """A title without any common noun makes the purchase worthless, even of the right category."""
+    """Compare the kinds of product and goal. Without a common noun in the titles even the right category earns nothing."""
     query_match = product.query == goal.query
     shared = _split_path(product.product_category) & _split_path(goal.product_category)
     category_match = len(shared) >= 2

@@ -164,7 +164,7 @@ class OwnCatalogue(ShopVariant):
     """The client's targets and, of all other products, each with probability `keep_ratio`."""
 
     env_div: float = Field(ge=0, le=1, description="0: all clients keep the same products; 1: each draws its own")
-    keep_ratio: float = Field(ge=0, le=1, description="share of the products that are no targets of the client")
+    keep_ratio: float = Field(ge=0, le=1, description="share of the other products that the client keeps")
     seed: int = Field(ge=0)
     client: int = Field(ge=0)
 

@@ -2,7 +2,7 @@
 
 A speed that is not given is an estimate: a decoding step reads the weights once for all episodes that are played together and
 takes two operations for each weight and token; learning takes six for each weight that is trained, four under an adapter, and two
-for each further pass. Both at a share of the card's peaks. Keys and values, the sending of weights and waiting are left out.
+for each further pass. Both run at a share of the card's peaks. Keys and values, the sending of weights and waiting are left out.
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ def count_sent(
 
 
 def count_base(config: RunConfig, agent: PlannedAgent, work: WorkPlan, ranks: Sequence[int]) -> float:
-    """The parameters in a change of the base, in the mean over the rounds after the first: by every round its rank grows."""
+    """The parameters in a change of the base, in the mean over the rounds after the first: its rank grows with every round."""
     adapter, rounds = config.agent.adapter, range(1, max(config.federation.rounds, 2))
     if adapter is None:
         return 0

@@ -1,8 +1,8 @@
 """The results of a run: the sentence at the top of its report, the curve with what it is compared with, its categories, and
 who can do what before training, after one client has trained by itself, and after all have trained together.
 
-A run is compared with runs in neighbouring folders that are alike in everything but the method. Both are evaluated on the same
-episodes, so that differences are taken task by task.
+A run is compared with baselines in neighbouring folders that have the same environment, clients, agent, warm start and seed.
+Both are evaluated on the same episodes, so that differences are taken task by task.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def read_finished(folder: Path) -> Record:
 
 
 def find_neighbours(place: Path, result: Record) -> list[Neighbour]:
-    """Runs in neighbouring folders that differ from this one only in the method."""
+    """Runs of the baselines (`COMPARED`) in neighbouring folders, with the same tasks, agent, seed and evaluation."""
     if not result:
         return []
     found, ours = [], result["config"]

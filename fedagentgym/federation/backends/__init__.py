@@ -57,8 +57,8 @@ class Backend(Protocol):
 
 
 OpenBackend = Callable[..., Backend]
-"""Takes the application's specification and, by keyword, `folder`, `workers`, `application`, `device_per_worker` and the
-entries of `federation.options`: further keywords are the backend's options."""
+"""Takes the application's specification and, by keyword, `folder`, `workers`, `application`, `device_per_worker`, `together`
+if that is set, and the entries of `federation.options`: further keywords are the backend's options."""
 
 BACKENDS = Registry(
     "backend",
@@ -69,7 +69,7 @@ BACKENDS = Registry(
 )
 GIVEN_BY_RUN = ("recipe", "folder", "application")
 COMMON_KEYWORDS = (*GIVEN_BY_RUN, "workers", "device_per_worker", "together")
-"""Arguments that every backend receives, from the run or from keys of `federation`; they are not options."""
+"""Arguments that a backend receives from the run or from keys of `federation`; they are not options."""
 
 
 class BackendOptions(Settings):

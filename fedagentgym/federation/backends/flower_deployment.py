@@ -101,7 +101,7 @@ class FoundNodes(NamedTuple):
 def find_nodes(
     grid: Any, clients: Sequence[int], wait: float, assigned: Mapping[int, Sequence[int]] | None = None
 ) -> FoundNodes:
-    """The node of every client; queries until all are found."""
+    """The node of every client; queries until all are found, or raises after `wait` seconds."""
     search = _NodeSearch(grid, frozenset(clients), assigned)
     deadline = time.monotonic() + wait
     search.ask()

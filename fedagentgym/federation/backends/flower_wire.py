@@ -1,8 +1,8 @@
 """Requests and replies as Flower messages, the same in simulation and in a deployment.
 
 A Flower message carries one record with our canonical bytes, as arrays, which Flower cuts into pieces: a message may be larger
-than what gRPC or a database takes at once. We implement waiting ourselves: Flower does not report a client
-that died for a minute or more, so every request has a deadline of its own, and there is one reply per request.
+than what gRPC or a database takes at once. Flower reports a dead client only after a
+minute or more, so we wait ourselves, up to the deadline of the call; there is one reply per request.
 
 Neither side trusts the other. A record must hold exactly our parts, as bytes; a reply must come from the node that was called
 and name the request that it answers; otherwise the call of that node's client fails, and no other client is affected.
@@ -93,7 +93,7 @@ def read_record(content: Any, needed: Collection[str], optional: Collection[str]
     """The parts of one of our records: exactly the required ones, all bytes."""
     record = content.get(RECORD)
     if not isinstance(record, require("flwr.app", "flower").ArrayRecord) or len(content) != 1:
-        raise DataError("a Flower message that is not a record of ours alone")
+        raise DataError("a Flower message that does not hold exactly one record of ours")
     if not set(needed) <= set(record) <= {*needed, *optional}:
         raise DataError("a Flower message with other parts than ours")
     parts = {}
@@ -124,7 +124,7 @@ def send_and_receive(
         for answer in grid.pull_messages(list(places)):
             place = places.pop(answer.metadata.reply_to_message_id, None)
             if place is None:
-                log.warning("an answer to a message that waits for none was left unread")
+                log.warning("an answer to a message that was not waiting for one was ignored")
                 continue
             replies[place] = _parse_answer(answer, *requests[place], time.monotonic() - started)
         if deadline is not None and time.monotonic() - started > deadline:

@@ -3,13 +3,13 @@
 Flower's ClientApp is only a proxy to it. The two communicate over a Unix socket in a folder that only their user can read; the
 worker starts when first needed, serves one request at a time, and ends after some time without requests.
 
-States never leave the machine. Every reply is stored before it is sent: a repeated request (a message delivered again, or a
-server that resumed from its last commit) gets the stored reply. States belong to the application of their run: a request with
+States never leave the machine. A successful reply is stored before it is sent: a repeated request (a message delivered again, or
+a server that resumed from its last commit) gets the stored reply. States belong to the application of their run: a request with
 another application neither starts from them nor removes them.
 
 A request comes from the server, which does not own this machine: nothing in it ends the worker, names a file, or chooses code
-beyond what `NodeConfig` allows, and tracebacks stay in `worker.log`. A machine that holds tasks of its own sends the server no
-error's text but that of a `RefusedError`, and goes on with a run only while its tasks are unchanged.
+beyond what `NodeConfig` allows, and tracebacks stay in `worker.log`. A machine that holds tasks of its own sends the server
+the texts of `RefusedError`s only, and goes on with a run only while its tasks are unchanged.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class NodeConfig:
 
     The server names the application to build; it is built only if it is in `trust`, to which the app adds the one it was made
     for. A whole package is never trusted: a module's name leads to all that it imports. Plugins are loaded only if they are
-    named here, and `accept` alone says which protections of the sandbox may be missing. `harness` is the program that plays where
-    the server's recipe leaves it to the owner, in so many `processes`. `tasks` are the owner's files of tasks
+    named here, and `accept` alone says which protections of the sandbox may be missing. `harness` is the program that plays if
+    the run plays with one, in this many `processes`. `tasks` are the owner's files of tasks
     that the machine holds itself, one for each client.
     """
 
@@ -237,7 +237,7 @@ class ResidentWorker:
         return self.handle_request(request, recipe)
 
     def handle_request(self, request: Request, recipe: object) -> tuple[dict[str, Any], bytes]:
-        """The stored reply to this request, or a new one, stored before it is returned."""
+        """The stored reply to this request, or a new one, which is stored before it is returned if it succeeded."""
         try:
             return self._answer(request, ApplicationSpec.load(recipe))
         except FedAgentGymError as error:

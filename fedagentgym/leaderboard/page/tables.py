@@ -34,11 +34,11 @@ RUNS = (
     " higher on the curve's split than they started"
 )
 DECIDES = "smallest that shows"
-"""Above the difference that as many runs decide in four of five experiments, by the spread of the same comparison."""
+"""The head of the column with the difference that as many runs decide in four of five experiments, by their spread."""
 FINDINGS = "## By scenario"
 """The heading above what is reported of each scenario."""
 MEAN = "mean"
-"""The mean over scenarios, where a scenario is named."""
+"""The name of the mean over scenarios, in place of a scenario's."""
 STEPS = "optimizer_steps"
 IN_SCENARIOS = ("success", "worst_client", "own_world", "own_world_worst")
 """The measures that are shown for each scenario, besides the ranked one."""
@@ -111,8 +111,8 @@ def write_markdown(found: SuiteEntries, places: Mapping[str, Place], differences
 
 
 def _write_scenarios(found: SuiteEntries, entries: Sequence[Result], name: str) -> Iterator[str]:
-    """The table of one measure, a column for each scenario, beside the ranked one the optimizer steps in each; nothing if no
-    entry has it."""
+    """The table of one measure, with a column for each scenario; that of the ranked measure has the optimizer steps too. Nothing
+    if no entry has the measure."""
     by_scenario = {entry.name: entry.numbers.by_scenario for entry in entries}
     if not any(name in measures for each in by_scenario.values() for measures in each.values()):
         return
@@ -166,8 +166,8 @@ def _choose_measures(found: SuiteEntries, measures: Sequence[str]) -> Sequence[s
 def _write_table(
     suite: Suite, entries: Sequence[Result], places: Mapping[str, Place], measures: Sequence[str]
 ) -> list[str]:
-    """The lines of a Markdown table. What a row is played with is a column if it was searched, and the ranked measure on the
-    secret twin is one if the maintainers ran an entry there."""
+    """The lines of a Markdown table. It has a column of settings if these were searched, and one of the ranked measure on
+    the secret twin if the maintainers ran an entry there."""
     placed, numbers = [places.get(entry.name) for entry in entries], [entry.numbers for entry in entries]
     columns = [("band", [", ".join(map(str, one.bands)) if one else "" for one in placed])]
     if any(place.rank for place in places.values()):
@@ -325,7 +325,7 @@ def write_overview(methods: Sequence[Sequence[str]], agents: Sequence[Sequence[s
 
 
 def _escape_title(cell: str) -> str:
-    """A cell of somebody's text, behind which a colon and our numbers may stand.
+    """A cell with a title that others wrote, which a colon and our numbers may follow.
 
     >>> _escape_title("*mine*: 61.4 % [55.7, 67.1]")
     '\\\\*mine\\\\*: 61.4 % [55.7, 67.1]'
@@ -367,8 +367,8 @@ def write_csv(found: SuiteEntries, places: Mapping[str, Place]) -> str:
 
 
 def list_runs(suite: Suite, entries: Sequence[Result]) -> list[tuple[str, ...]]:
-    """The runs of every entry in each scenario: the lowest, the quartiles, the highest, and how many collapsed. Nothing below the
-    number of runs from which the mean has an interval: there each run stands beside it."""
+    """The runs of every entry in each scenario: the lowest, the quartiles, the highest, and how many collapsed. Nothing if there
+    are too few runs for an interval of the mean: then each run stands beside it."""
     metric = find_metric(suite.rank_by)
     if suite.track == "agents" or len(suite.seeds) < MIN_REPLICATES or metric.unit != "share":
         return []

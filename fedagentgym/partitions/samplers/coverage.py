@@ -16,7 +16,7 @@ from fedagentgym.partitions.table import TaskTable
 
 
 class Bounds(NamedTuple):
-    """T and (L_min, L_avg, L_max)."""
+    """T, the sum of all sizes, and the bounds and mean of one: (L_min, L_avg, L_max)."""
 
     total: int
     low: int
@@ -73,7 +73,7 @@ class Coverage(Sampler):
 
 
 def validate_bounds(bounds: Bounds, items: int, clients: int, what: str) -> Bounds:
-    """Line 2, with its preconditions."""
+    """Check the bounds, as line 2 of Algorithm 3 needs them."""
     total, low, mean, high = bounds
     if not low <= mean <= high:
         raise OptionError(f"the mean of {mean:g} {what} per client must lie between {low:,} and {high:,}")
@@ -88,6 +88,6 @@ def validate_bounds(bounds: Bounds, items: int, clients: int, what: str) -> Boun
 
 
 def sample_coverage(items: int, clients: int, bounds: Bounds, dispersion: float, seed: int, purpose: str) -> Assignment:
-    """Lines 3-14."""
+    """Draw the sizes and give out the items: lines 3-14 of Algorithm 3."""
     sizes = sample_beta_sizes(seed, purpose, clients, *bounds, dispersion)
     return assign_balanced(sizes, items, stream(seed, purpose, "deal"))

@@ -71,7 +71,7 @@ def _fill_equally(clients: int, tasks: int, totals: Ints, beta: float, seed: int
         weights = np.where(room > 0, prior, 0)
         weights = np.where(weights.sum(axis=1, keepdims=True) > 0, weights, room)
         won = sample_category_counts(streams, left, weights)
-        for label in np.flatnonzero(won.sum(axis=0) > room):  # as many of the clients that want it as there are tasks
+        for label in np.flatnonzero(won.sum(axis=0) > room):  # too few tasks for all draws: chance decides
             rivals = np.repeat(np.arange(clients), won[:, label])
             lucky = rivals[source.choice(rivals.size, int(room[label]))]
             won[:, label] = np.bincount(lucky, minlength=clients)

@@ -43,7 +43,7 @@ class Hardness(Sampler):
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         if table.solved is None:
             raise DataError(
-                "hardness needs labels of which tasks are solved: make them with `fedagentgym label`, pass labels="
+                "hardness needs labels of which tasks are solved: make them with `fedagentgym label`, and pass labels=FILE"
             )
         check_pool_size(self.tasks_per_client, table)
         solved, unsolved = np.flatnonzero(table.solved), np.flatnonzero(~table.solved)

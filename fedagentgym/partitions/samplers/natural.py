@@ -1,4 +1,4 @@
-"""Samplers whose clients stand in the tasks.
+"""Samplers whose clients follow from the tasks, or from where the tasks are.
 
 `natural` makes a client of each value of a field, `by_source` gives whole categories to whole clients, `held` leaves tasks where
 they are.
@@ -84,7 +84,7 @@ class Natural(Sampler):
 
 
 class Held(Sampler):
-    """The clients' own machines hold their tasks: of this pool they get none, and roles are all that is drawn from it."""
+    """The clients' own machines hold their tasks: they get none of this pool, from which only roles are drawn."""
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         return Assignment.from_lists([[] for _ in range(clients)])

@@ -129,6 +129,7 @@ def test_the_calculator_is_a_tool() -> None:
         ("1 / 0", "Error : division by zero ."),
         ("2 ** (1 / 2)", "Error : powers are whole numbers ."),
         ("9 ** 9 ** 9", "Error : the number is too large ."),
+        ("2 ** 1900 / 10007", "Error : the number is too large ."),
         (
             "factorial(10 ** 9)",
             "Error : functions are abs min max gcd lcm sqrt factorial comb, of whole numbers where it matters .",

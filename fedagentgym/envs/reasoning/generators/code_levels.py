@@ -26,7 +26,7 @@ from fedagentgym.envs.reasoning.generators.problems import (
 from fedagentgym.envs.verifiers.code import Checks
 
 VALUES = 12
-"""About so many steps of a kind are usual ones."""
+"""Maximum number of steps of one kind that are `usual`."""
 
 
 class Step(NamedTuple):
@@ -350,7 +350,7 @@ NEW_STEPS = {
 
 
 SPARE = 9
-"""Specifications that each problem of a form has for itself; among so many one makes a problem."""
+"""Number of specifications that each problem of a form has to itself: at least one of so many makes a problem."""
 
 
 def _make_program(

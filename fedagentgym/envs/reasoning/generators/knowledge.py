@@ -1,4 +1,4 @@
-"""A generated knowledge base: people, works, cities, countries and organisations, with a page about each.
+"""A generated knowledge base: people, works, cities, countries and firms, with a page about each but the countries.
 
 Everything follows from the seed by permutations, so that names are unique, no two people are born in the same month of the
 same year, every city has ten residents by birth and every country ten cities: questions can be balanced by construction.
@@ -117,7 +117,7 @@ class KnowledgeBase:
         return self._circle[(self._place_in_circle[person] + 1) % PEOPLE]
 
     def get_pupil(self, person: int) -> int:
-        """Whose teacher this person is."""
+        """The person whose teacher this person is."""
         return self._circle[(self._place_in_circle[person] - 1) % PEOPLE]
 
     def get_employer(self, person: int) -> int:

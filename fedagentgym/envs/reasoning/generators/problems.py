@@ -84,8 +84,8 @@ def draw_calls(
 
     At least `RESULTS` results are different, so no constant passes, and each of the `shorter` programs, which leave something
     of the specification out, fails at one of the inputs. None if no such inputs are among the first `most`: then a part of the
-    specification never matters, or so rarely that tests would not show it. `trace` gives what there is from the input to the
-    result, which is its last; from this a shorter program finds its own result.
+    specification never matters, or so rarely that tests would not show it. `trace` gives the values from the input to the
+    result, which is the last one; from these a shorter program finds its own result.
     """
     source = stream(0, "inputs", text)
     drawn: dict[str, Call] = {}

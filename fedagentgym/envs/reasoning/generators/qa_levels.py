@@ -1,8 +1,8 @@
 """Multi-hop questions over the knowledge base, in four types at five levels.
 
 A level fixes the number of hops and how many distracting pages lie among the supporting ones: 2, 6, 6, 10 and 14.
-From level 1 to 5 a question takes two hops (1, 2), three (3, 4) and four (5); a comparison or an agreement counts the pages of
-both its sides.
+A compositional or bridge question takes two hops at levels 1 and 2, three at levels 3 and 4, and four at level 5. A comparison
+or an agreement takes two, four and six pages, half of them for each side.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ UNSEEN_TEMPLATES = Templates(
     (("firm",), ("firm",), ("firm founder",), ("firm founder teacher",), ("person teacher teacher",)),
     ((), (), (), (("person teacher", "firm"),), (("person teacher", "firm"),)),
 )
-"""Templates that the split `unseen` alone has: other paths through the same pages, of as many hops."""
+"""Templates that the split `unseen` alone has: other paths through the same pages, of about as many hops."""
 
 
 def make_question_templates(

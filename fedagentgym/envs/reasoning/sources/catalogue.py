@@ -1,7 +1,7 @@
 """The data sets for the reasoning environments: how a row becomes a task, which splits exist, and where they come from.
 
 The numbers of tasks, the licences and the columns are those that the publishers state ("not stated" where the page of a copy
-names no licence, whatever that of its original is); `fedagentgym data check` holds what is there against them.
+names no licence, whatever that of its original is); `fedagentgym data check` compares what is there with them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Counts = Mapping[str, int]
 class Source:
     """A data set.
 
-    `task` is the world that plays it, `read` makes a task of a row, a row whose files name no split is a training
-    task. A `test_only` set is a test set whatever its files and the hub call it. `published` lists the numbers of tasks by split
-    of every form in which the set is published. A set that `hides_answers` is published with a test split without them.
+    `task` is the kind of its tasks: `math`, `qa` or `code`. `read` makes a task of a row; a row whose file names no split is a
+    training task. A `test_only` set is a test set whatever its files and the hub call it. `published` lists the numbers of tasks
+    by split of every form in which the set is published. A set that `hides_answers` is published with a test split without them.
     Of a set that `repeats` its problems each is read once. `subsets` names the configurations that exclude each other, the
     default first, with the folders in which their files lie. `adapt` makes the reader where it depends on all rows.
     """

@@ -4,7 +4,7 @@ A row that cannot be used (no answer, an answer that is empty or too long to be 
 skipped and counted. Where more than the stated share of the rows is like that, the load stops and names the first one.
 
 Rows come from files, from an installed copy (the published files, copied once to where `fedagentgym data add` keeps them), or
-from the program itself. Nothing here goes to the network.
+from the program itself. Loading never uses the network; only `download_parts`, for an installation, does.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def download_parts(hub: str, subset: str | None) -> dict[str, Any]:
 
 RECORD = "installed.json"
 FILES = "files"
-"""The record of a set and the folder with its files, inside the set's own."""
+"""The record of a set and the folder with its files, inside the set's own folder."""
 Stamps = tuple[tuple[str, tuple[int, int, int]], ...]
 
 
@@ -181,7 +181,7 @@ def check_subset(name: str, subset: str | None) -> str | None:
 
 @lru_cache(maxsize=16)
 def _load(request: Request, paths: tuple[str, ...], digests: tuple[tuple[str, str], ...]) -> Loaded:
-    """Kept by the request and the digests of its files."""
+    """Load the tasks; the result is cached under the request and the digests of its files."""
     if isinstance(request.data, GivenRows):
         return _divide(read_tasks(request, request.data.records, {}), request)
     records = read_records(Path(request.data), list(map(Path, paths)))

@@ -1,8 +1,8 @@
 """Rows of your own: which column holds which field of a task, and the task of a row.
 
 The columns are named (`columns={"question": "frage"}`) or found by the names that are usual for them. A name with dots
-reaches into a mapping (`reward_model.ground_truth`). Other columns with short texts stay with
-the tasks, and clients can be formed by them (`partition="natural", by="office"`).
+reaches into a mapping (`reward_model.ground_truth`). Other columns with short texts or whole numbers stay with the
+tasks, and clients can be formed by them (`partition="natural", by="office"`).
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def find_columns(task: str, columns: Columns, rows: Sequence[Row]) -> dict[str, 
 
 
 def _list_columns(rows: Sequence[Row]) -> list[str]:
-    """The columns as the data names them; rows know those in capitals by their lower case too."""
+    """The columns as the data names them, without the lower-case copies that rows have of names with capitals."""
     names = dict.fromkeys(name for row in rows for name in row.fields if isinstance(name, str))
     doubles = {name.lower() for name in names if name != name.lower()}
     return [name for name in names if name not in doubles]
@@ -195,7 +195,7 @@ def _read_row(task: str, found: Mapping[str, str], kept: Sequence[str], given: R
 
 
 def _read_list(row: Row, name: str, value: Any) -> Any:
-    """A value in which a text that looks like a JSON list or mapping is one, as in a cell of a CSV file."""
+    """The value; a text that looks like a JSON list or mapping, such as a cell of a CSV file, is parsed."""
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         return readers.parse_json_field(row, name, value)
     return value

@@ -1,8 +1,8 @@
 """The system calls that a program may make: a list, and for some of them which arguments. x86-64; 64-bit calls only.
 
-What is not on the list is refused, also on future kernels. `clone3` is reported as absent, so that
-the C library falls back on `clone`, whose flags can be read. Where the files are not private (`view`), the calls that report
-or change metadata by path, or by an open file, are refused too: Landlock does not cover them.
+What is not on the list is refused, also on future kernels. `clone3` is reported as absent, so that the C library falls
+back on `clone`, whose flags can be read. Where the files are not private (`view`), the calls that report or change
+metadata by path are refused too, and `fchmod` and `fstatfs`: Landlock does not cover them.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ REMOVABLE = (CAPABILITIES, USER, USER_SPACE, PROCESS_SPACE, NETWORK_SPACE, FILES
 
 
 class Protection(NamedTuple):
-    """True if one protection is up, and why, or why not."""
+    """One protection: its name, whether it is up, and why or why not."""
 
     name: str
     up: bool
@@ -138,7 +138,8 @@ def confine(folder: str, seconds: float, memory: int, prepared: Prepared) -> lis
         found += [Protection(name, False, NO_LINUX) for name in (PRIVILEGES, CAPABILITIES, ACCESS, CALLS)]
         resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
         return found
-    # threads are limited where they can be counted apart from the rest of the user's; elsewhere none, unless calls are listed
+    # the number of threads is limited where they can be counted apart from the user's others; elsewhere a program may start none,
+    # unless its system calls are filtered
     apart = prepared.user is not None or bool(prepared.namespaces & kernel.NEW_USER)
     if apart or prepared.filter is None:
         most = MAX_TASKS if apart else 0
@@ -238,7 +239,7 @@ def _choose_user(
 
 
 def _enter_user_namespace() -> None:
-    """Without an administrator's rights, namespaces can be had inside a user namespace of the server."""
+    """Enter a user namespace, in which a server that is not root can make other namespaces; do nothing where it is impossible."""
     if os.geteuid() == 0:
         return
     user, group = os.geteuid(), os.getegid()

@@ -35,7 +35,7 @@ class Output:
         self.most, self.too_much = most, False
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
         self.ends = (out_end, err_end)
-        """Where the run writes: its own once it has begun."""
+        """The ends into which the run writes; they are the run's own once it has begun."""
         self.texts = {out: bytearray(), err: bytearray()}
         self._names = (out, err)
         self.open = {out, err}
@@ -134,7 +134,8 @@ class SandboxError(FedAgentGymError):
 
 
 class Ended(NamedTuple):
-    """The end of a run: `ended`, `timeout`, `too much output`, `killed by a signal` or `lost`; exit code and what it wrote."""
+    """The end of a run: `ended`, `timeout`, `too much output`, `killed by a signal`, `lost` or `refused`, which is a program that
+    was not started; its exit code, and what it wrote."""
 
     status: str
     code: int
@@ -335,7 +336,7 @@ class Slots:
 
     @contextlib.contextmanager
     def one(self, accept: Collection[str] = ()) -> Iterator[Slot]:
-        """A slot for the length of the block. Raises if a protection is not active and was not accepted as missing."""
+        """A slot for the length of the block. Raises `SandboxError` if programs would run as root and this was not accepted."""
         with self._free:
             with self._lock:
                 slot = self._idle.pop() if self._idle else Slot(self.left_out)
@@ -373,7 +374,7 @@ class Slots:
 
 
 def refuse_without(protections: Collection[Protection], accept: Collection[str]) -> None:
-    """Raise unless every protection that programs need here is up or accepted: an administrator's need another user."""
+    """Raise `SandboxError` if programs would run as root, because no other user is there for them, and this was not accepted."""
     administrator = hasattr(os, "geteuid") and os.geteuid() == 0
     for one in protections:
         if administrator and one.name == USER and not one.up and USER not in accept:

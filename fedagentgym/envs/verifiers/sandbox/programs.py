@@ -40,7 +40,7 @@ _REFUSED = {
 
 
 def explain_refusals() -> None:
-    """Replace functions that would be refused by ones with a clear error."""
+    """Replace functions that the kernel would refuse by ones that raise a clear error."""
     for sentence, names in _REFUSED.items():
         for module, name in names:
             for holder in (sys.modules.get(module), os if module == "posix" else None):
@@ -142,7 +142,7 @@ def text_of(error: BaseException) -> str:
 class Kept(messages.Handle):
     """An object of the program: it can be passed back, called, and have its attributes read and set there.
 
-    It is equal to itself only, and reveals neither its truth nor its length: a test cannot pass by what it is not.
+    It is equal to itself only, and has neither a truth value nor a length, so that no test passes by accident.
     """
 
     def __init__(self, ask: Remote, number: int, kind: str) -> None:

@@ -84,7 +84,7 @@ def _lock(folder: int) -> bool | None:
 
 
 def _empty(folder: int) -> None:
-    """Folders in folders are moved to the top before they are emptied, so depth costs neither stack nor descriptors."""
+    """Empty a folder. Folders in folders are moved to the top first, so depth costs neither stack nor descriptors."""
     os.fchmod(folder, 0o700)
     number = 0
     waiting = os.listdir(folder)
@@ -122,7 +122,7 @@ class Children:
             self._list = -1
 
     def kill(self) -> None:
-        """Kill those that there are."""
+        """Kill the children that there are now."""
         try:
             for orphan in os.pread(self._list, 65536, 0).split():
                 os.kill(int(orphan), signal.SIGKILL)

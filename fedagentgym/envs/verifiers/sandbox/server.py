@@ -1,9 +1,9 @@
 """A warm interpreter that forks one confined child per program. Run as a script; serves one run at a time.
 
 A run arrives on the socket that is our standard input: a frame of JSON with its mode and limits, and with it descriptors: the
-program (source, tests), its standard input, where its output goes, and the sockets that the child may use. We fork, the child
-reads its program, confines itself and runs it, we watch: the clock, its end, and whether the readers of its output and our own
-parent are still there. In the end the whole group is killed, orphans too, the folder is removed, and the outcome is sent.
+program (source, tests), its standard input, where its output goes, and the sockets that the child may use. We fork. The child
+reads its program, confines itself and runs it. We watch the clock, the child's end, and whether the readers of its output and
+our own parent are still there. Then the whole group is killed, orphans too, the folder is removed, and the outcome is sent.
 
 This process never holds a program, its input, its output or an expected answer, so a child finds nothing of earlier runs in the
 memory that it inherits.

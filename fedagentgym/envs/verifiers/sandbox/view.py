@@ -123,7 +123,7 @@ def mount_run_folder(user: int, group: int) -> str:
 
 
 def unmount_run_folder() -> None:
-    """Unmount and remove the folder with its content."""
+    """Unmount the folder of a run, whose content is gone with it."""
     kernel.unmount(RUN_FOLDER, _DETACH)
 
 
