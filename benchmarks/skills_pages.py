@@ -101,9 +101,8 @@ PAGES = (
 
 
 def write_pages(quick: bool = False) -> list[Measurement]:
-    """Write the tables and pictures of docs/experiments, and README's two pictures, from the committed results."""
-    from benchmarks.pictures import PICTURES
-    from benchmarks.pictures.results import SMALL, draw_overview, draw_small_model
+    """Write the tables and pictures of docs/experiments, and the drawings of results, from the committed results."""
+    from benchmarks.pictures import PICTURES, make_drawings_of_results
     from benchmarks.skills_figures import draw_results
     from benchmarks.small_model import write_small_page
 
@@ -114,11 +113,9 @@ def write_pages(quick: bool = False) -> list[Measurement]:
         pictures = draw_results(results, FOLDER, page.name)
         write_page(FOLDER / f"{page.name}.md", f"{describe_suite(results)}\n{link_pictures(pictures)}\n")
         written.append(Measurement(f"docs/experiments/{page.name}.md", len(results.rows), "rows"))
-        if page is FEDAGENT:
-            draw_overview(results).save(PICTURES / "overview.svg")
     write_small_page()
-    if (small := read_suite(SMALL, RESULTS)) is not None:
-        draw_small_model(small).save(PICTURES / "small-model.svg")
+    for name, drawing in make_drawings_of_results().items():
+        drawing.save(PICTURES / f"{name}.svg")
     return written
 
 

@@ -28,18 +28,27 @@ def draw_all(quick: bool = False, folder: Path = PICTURES) -> list[Measurement]:
 
 
 def make_drawings() -> dict[str, Drawing]:
-    """Every drawing by its name, made from the package and from the results that are kept with the source."""
+    """Every drawing by its name."""
     from benchmarks.pictures.diagrams import draw_round, draw_whole
     from benchmarks.pictures.divisions import DIVISIONS
     from benchmarks.pictures.recording import draw_demo
+
+    drawn = {"whole": draw_whole(), "round": draw_round(), "demo": draw_demo()}
+    return drawn | {name: draw() for name, draw in DIVISIONS.items()} | make_drawings_of_results()
+
+
+def make_drawings_of_results() -> dict[str, Drawing]:
+    """The drawings of the committed results, by their names."""
+    from benchmarks.pictures.averaging import draw_averaging
     from benchmarks.pictures.results import SMALL, draw_overview, draw_small_model
     from benchmarks.skills_pages import FEDAGENT, RESULTS
     from benchmarks.skills_results import read_suite
 
-    drawn = {"whole": draw_whole(), "round": draw_round(), "demo": draw_demo()}
-    drawn |= {name: draw() for name, draw in DIVISIONS.items()}
+    drawn = {}
     if (results := FEDAGENT.read()) is not None:
         drawn["overview"] = draw_overview(results)
     if (small := read_suite(SMALL, RESULTS)) is not None:
         drawn["small-model"] = draw_small_model(small)
+    if (averaging := draw_averaging(RESULTS)) is not None:
+        drawn["averaging-lora"] = averaging
     return drawn

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
-from benchmarks.pictures import PICTURES, draw_all
+from benchmarks.pictures import PICTURES, averaging, draw_all
+from benchmarks.pictures.averaging import Panel, compare, draw_averaging
 from benchmarks.pictures.canvas import COLORS, Drawing, spread_apart
 from benchmarks.pictures.recording import draw_recording, record
+from fedagentgym.leaderboard.results import Result
 
 SVG = "{http://www.w3.org/2000/svg}"
 READABLE = 15
@@ -80,3 +83,19 @@ def test_words_are_escaped() -> None:
     drawing = Drawing('a "title" <b>', 50)
     drawing.add_text(5, 20, "<script>&")
     assert "<script>" not in drawing.format() and ElementTree.fromstring(drawing.format()) is not None
+
+
+def test_differences_of_rules_are_paired_by_world(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The suite stands for those of adapters: its numbers are read again by hand."""
+    results = root / "leaderboard" / "results"
+    panel = Panel("four clients", "methods-small-skills-v1", "fedagent", ["fedprox"])
+    first, base = (
+        Result(results / panel.suite / f"{name}.zip").numbers.list_runs("success") for name in ("fedprox", "fedagent")
+    )
+    ((title, spread),) = compare(panel, results)
+    assert title == "FedProx" and spread.mean == pytest.approx(mean(first) - mean(base))
+    assert spread.low is not None and spread.high is not None and spread.low < spread.mean < spread.high
+    monkeypatch.setattr(averaging, "PANELS", (panel,))
+    drawn = draw_averaging(results)
+    assert drawn is not None and "four clients" in drawn.format() and "FedProx" in drawn.format()
+    assert draw_averaging(root / "nowhere") is None
