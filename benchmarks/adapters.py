@@ -1,8 +1,8 @@
 """Rollouts of several adapters on one model: clients in turns against one batch (`federation.together`), side by side.
 
 Every client has its own adapter of rank 8 and several rows, each with a prompt and replies that do not end early. Both ways
-draw the same tokens, and their log-probs are compared too. Processor time of one thread, the best of some trials, whose sides
-alternate.
+draw the same tokens, and their log-probs are compared too. Times are processor seconds of one thread: the best of some trials,
+in which the two ways alternate.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TURNS = 2
 
 
 class Load(NamedTuple):
-    """The play of each client: rows, tokens of a prompt and of what is seen after a reply, and of a reply."""
+    """The play of each client: its rows, the tokens of a prompt or later observation, and the tokens of a reply."""
 
     rows: int
     prompt: int
@@ -99,7 +99,7 @@ def _draw_ids(policy: TorchPolicy, draw: Any, load: Load) -> list[list[int]]:
 
 
 def _draw_adapter(policy: TorchPolicy, client: int) -> dict[str, Any]:
-    """An adapter that changes something; one that was not trained does not."""
+    """An adapter that changes the policy; an untrained one would not."""
     draw = generator(client, "adapter")
     return {
         name: (array + 0.02 * draw.standard_normal(array.shape)).astype(array.dtype)

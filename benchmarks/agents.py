@@ -1,7 +1,7 @@
 """The speed of play and learning with language models: parts of the engine, dialogues, and policy steps, at several sizes.
 
-Everything runs in one thread, and beside its counterpart of transformers or TRL in the same process. Models are untrained, but
-for SmolLM2-135M, which is measured where `fedagentgym model add smollm2` has put it.
+Everything runs in one thread, next to its counterpart of transformers or TRL in the same process. Models are untrained, except
+SmolLM2-135M, which is measured if `fedagentgym model add smollm2` has added it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ HOUSE_SIZE = "1m"
 
 
 def run(quick: bool = False) -> list[Measurement]:
-    """Tokens per second of three model sizes, and whole policy steps beside TRL's."""
+    """Tokens per second of each model size, and whole policy steps beside TRL's."""
 
     house: TextEnv = open_env("fedagentgym/ALFWorld-v0", split="train", size="tiny")
     problems: TextEnv = open_env("fedagentgym/Math-v0", split="train")

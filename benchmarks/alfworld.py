@@ -3,7 +3,7 @@
 The real engine's times are taken inside its own process, so that talking to it is not counted against it. A reset of the
 real engine loads, translates and starts the game. For the native engine two resets are shown: the first of a game, with
 generating it and deriving its tables, and any later one. Both engines play one game before the clock starts, and the native
-one also lays out some rooms: few rooms stand behind thousands of games, so their cost is not a game's.
+one also lays out some rooms: thousands of games share a few rooms, so a room's cost does not count for one game.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The bytes that each method sends in FedGRPO's figure 2, counted by the byte counter of real runs.
 
 Ranks, rounds, clients and questions are those of the preset `paper-fedgrpo`. The messages are built from the shapes of the
-models' layers (no weights are needed: an array that repeats one zero has the size of a real one), encoded forms apart.
-Text is counted at a stated mean length, since no paper publishes one.
+models' layers (no weights are needed: an array that repeats one zero has the size of a real one). Their payload is counted,
+without the encoding around it. Text is counted at a stated mean length, since no paper publishes one.
 """
 
 from __future__ import annotations

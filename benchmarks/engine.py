@@ -78,7 +78,7 @@ class ModelCost:
         return batch.rows * batch.reply * (self.layers + self.head + self.attention * context)
 
     def count_update(self, batch: Batch, copies: int) -> float:
-        """Operations of forward and backward passes over replies, and over prompts, each of which as many rows share."""
+        """Operations of forward and backward passes over replies, and over prompts, each shared by `copies` rows."""
         prompt = batch.prompt * (self.layers + self.attention * batch.prompt / 2)
         reply = batch.reply * (self.layers + self.head + self.attention * (batch.prompt + batch.reply / 2))
         return 3.0 * batch.rows * (prompt / copies + reply)

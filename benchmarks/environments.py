@@ -1,7 +1,7 @@
 """Steps of environments through gymnasium and through `step_many`, and verdicts of the verifiers.
 
 Rates are per second of processor time, of this process and of the workers together, so that a busy machine does not change
-them much.
+them much. Only `speed-core` reads the wall clock, and takes the best of some rounds.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _measure_rate(
 
 
 def _get_processor_seconds(others: tuple[int | None, ...]) -> float:
-    """Processor time of this process and of others with their ended children; wall time where that cannot be read."""
+    """Processor time of this process and of others with their children; wall time where that cannot be read."""
     own = resource.getrusage(resource.RUSAGE_SELF)
     total = own.ru_utime + own.ru_stime
     for pid in others:

@@ -1,4 +1,4 @@
-"""Which extras resolve under the constraints files, and where not, the reason: by `uv pip compile`, which installs nothing.
+"""The extras that resolve under the constraints files, and why the others do not: by `uv pip compile`, which installs nothing.
 
 One set of pins cannot serve every library: what two of them ask for may exclude each other, or a version that the tests need.
 """

@@ -5,7 +5,7 @@
 A point is a scenario of a suite and a row of FedAgent. All of it is read from the committed results:
 
     distance      how far clients lie apart: total variation between their mixtures of categories, mean over pairs of clients
-    procedures    the same between their mixtures of procedures; shown beside, it is no axis
+    procedures    the same between their mixtures of procedures; a column of the table, not an axis of the map
     length        how far a client's weights move between two meetings: `update_norm`, mean over rounds and clients
     difference    FedAgent less the alternative with the higher mean, paired by world, with Student's interval over worlds
 
@@ -62,11 +62,11 @@ COLUMNS = {
     "surface": "+.1f",
 }
 KINDS = {"one-procedure": ("one procedure each", "s"), "misled": ("four categories, both procedures", "D")}
-"""Divisions that the distance does not tell apart from each other, as the picture marks them."""
+"""The labels and markers of divisions that the distance alone does not tell apart."""
 OTHERS = ("by the samplers", "o")
 GRID = 161
 LENGTHS = (0.1, 0.2, 0.5, 1, 1.5, 2, 3, 4, 5, 10, 20, 50)
-"""Those that the picture may name on its axis."""
+"""The lengths that the picture may name on its axis."""
 
 
 class Source(NamedTuple):

@@ -1,4 +1,4 @@
-"""The best fixed reply: what a player earns that always says the same and never looks.
+"""The best fixed reply: what a player that always says the same and never looks earns.
 
     python -m benchmarks fixed-replies
 
@@ -47,9 +47,9 @@ OWN_PAGES = {
 """The page of each environment that has one; the others stand on the overview."""
 TEST, TRAIN = "test", "train"
 ANSWERS, PROGRAMS = 20, 1
-"""So many of the most frequent answers are played, and of those for which programs are run."""
+"""Numbers of the most frequent answers that are played, and of those for which programs are run."""
 MAX_TASKS, MAX_GAMES = 1_000, 200
-"""So many tasks of a split are played at most, and where each of them makes a script that is played in all others."""
+"""The most tasks of a split that are played; `MAX_GAMES` where each task makes a script that is played in all of them."""
 MAX_SHOWN_LENGTH = 40
 
 
@@ -113,8 +113,8 @@ def list_sizes(env_id: str) -> tuple[str, ...]:
 
 
 def find_best(env_id: str, size: str, split: str, most: int) -> Earned:
-    """The fixed reply that solves most of a split's tasks, of these the one with the highest score. Of a larger split so many
-    tasks are drawn."""
+    """The fixed reply that solves most of a split's tasks; of equal ones, that with the highest score. From a larger split
+    `most` tasks are drawn."""
     env = open_env(env_id, split=split, **({"size": size} if size else {}))
     if env.takes != "reply":
         most = min(most, MAX_GAMES)

@@ -1,11 +1,11 @@
-"""A program that plays through the gateway beside play in process: calls a second, and what training comes to.
+"""Play by a program through the gateway beside play in this process: calls a second, and the results of training.
 
     python -m benchmarks speed-gateway     python -m benchmarks gateway-learning
     python -m benchmarks gateway-small     python -m benchmarks gateway-programs
 
 The programs are those of `fedagentgym gateway init`, in processes of their own: the plain one, in the last benchmark others
-too. The agent is a tiny one, whose replies cost so little that the gateway's own share is seen; beside it SmolLM2-135M,
-whose replies cost what a model's do.
+too. The tiny agent's replies cost so little that the gateway's own share shows; those of SmolLM2-135M cost as much as a real
+model's.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ENV = "fedagentgym/Guess-v0"
 
 
 def _need(*modules: str) -> None:
-    """Refuse what programs of these libraries are to play, if one is not installed."""
+    """Refuse a benchmark whose programs need these modules, if one is not installed."""
     if missing := [name for name in modules if find_spec(name) is None]:
         needed = " ".join(NEEDED[library] for library in LIBRARIES if NEEDED[library])
         raise OptionError(f"{join_names(missing)}: a program needs it: pip install {needed}")

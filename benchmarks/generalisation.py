@@ -28,7 +28,7 @@ PAGE = ROOT / "docs" / "experiments" / "generalisation.md"
 PLACE = "generalisation"
 COLUMNS = {"test, %": ".1f", "unseen, %": ".1f", "gap, points": ".1f", "tasks of each": "d"}
 AGENT_TASKS, EXPERT_TASKS, QUICK_TASKS = 400, 24, 6
-"""The tasks of each split that an agent plays, an expert, and either in the quick form."""
+"""Numbers of tasks of each split: for an agent, for an expert, and for either in the quick form."""
 
 
 def run(quick: bool = False) -> list[Measurement]:

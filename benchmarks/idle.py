@@ -136,7 +136,7 @@ def time_round(
 
 
 def measure_peak_bytes(algorithm: IdleAlgorithm, per_round: int | None = None) -> float:
-    """The most that one round holds at a time, whatever it has to do: replies, sums, the model before and after."""
+    """The peak memory of one round in bytes: replies, sums, the model before and after, and anything else."""
     with (
         tempfile.TemporaryDirectory() as folder,
         disable_fsync(),
@@ -176,7 +176,7 @@ def open_idle_backend(
 
 @contextmanager
 def disable_fsync() -> Iterator[None]:
-    """The disk's part is the disk's: it is left out of the figure, not out of runs."""
+    """Leave waiting for the disk (fsync) out of a measurement; ordinary runs keep it."""
     real = os.fsync
     os.fsync = lambda fd: None
     try:

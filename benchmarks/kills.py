@@ -55,7 +55,7 @@ def list_files(made: Path, ignored: Sequence[str] = ()) -> dict[str, str]:
 
 
 def kill_everywhere(line: Callable[[Path], Sequence[str]], made: str, place: Path, ignored: Sequence[str] = ()) -> int:
-    """Kill the command before each of its changes, each time in a new folder, and end it then; returns how many there are.
+    """Kill the command before each of its changes, each time in a new folder, and then let it finish; returns their number.
 
     `made` is what it makes in its folder, `ignored` are files that record when and where.
     """
@@ -123,8 +123,8 @@ FAULTS = {
 
 
 def find_kills(quick: bool) -> Findings:
-    """The kills that every command survives: what it makes is whole or not there, and the same command ends it. One that is not
-    survived is an error."""
+    """The kills that every command survives: its output is whole or absent, and the same command then finishes it. A kill that
+    is not survived is an error."""
     rows: dict[str, tuple[float | str, ...]] = {}
     kept = dict(os.environ)
     for name, (line, made, ignored) in KILLED.items():

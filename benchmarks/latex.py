@@ -61,7 +61,7 @@ AROUND = {
 
 
 LINE, GAP, MAX_SIGNS = 110, 4, 60
-"""Of a table, in signs: the width of a line, the gap between two columns, and the most that a cell asks for."""
+"""Sizes of a table in characters: the width of a line, the gap between two columns, and the most that a cell asks for."""
 
 
 def write_latex(text: str) -> str:

@@ -24,11 +24,11 @@ from fedagentgym.learning.settings import LearningSettings
 
 Batch = Mapping[str, NDArray[Any]]
 LENGTH = 11
-"""Of the longest answer that may be given, by which the constant weights divide."""
+"""The tokens of the longest allowed answer, by which the averaging `constant` divides."""
 CLIPS = ((0.2, 0.2), (0.2, 0.28), (0.0, 0.0))
 LOSSES = ("token", "sequence", "constant")
 NO_WIDTH = 1e-300
-"""A width that changes no number, for an oracle that takes no clip of 0."""
+"""A clip so narrow that it equals 0 in every number, for an oracle that refuses a clip of 0."""
 PENALTIES = (0.0, 0.04)
 TRL_NAMES = {"token": "bnpo", "sequence": "grpo", "constant": "dr_grpo"}
 POLGRAD_NAMES = {"token": "TOKEN_MEAN", "sequence": "SEQ_MEAN_TOKEN_MEAN", "constant": "TOKEN_SUM_NORM"}

@@ -49,11 +49,11 @@ PAGE = ROOT / "docs" / "experiments" / "averaging-lora.md"
 PLACE = "merge-table"
 SOURCE = "tiny-skills:skills-32"
 WORLDS = (200, 201, 202, 203)
-"""None of those in which settings of the suites are chosen, or which they report."""
+"""Worlds in which no suite chooses settings or reports results."""
 RATE = 0.004
 START, MEAN = "start", "FedIT"
 AS_LONG = "exact mean, as long as RAM"
-"""The row whose step is the length of `RAM`."""
+"""The row whose step is as long as that of `RAM`."""
 RAM = "RAM, density 0.2"
 RULES: Mapping[str, Mapping[str, Any]] = {
     MEAN: {"name": "fedit"},

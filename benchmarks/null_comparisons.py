@@ -1,4 +1,4 @@
-"""Errors of the leaderboard where methods are equal: the share of pages that show a difference that there is not.
+"""Errors of the leaderboard where methods are equal: the share of pages that show a difference although there is none.
 
 Methods that are equal are compared by the functions of the leaderboard, in suites of two scenarios with a planned comparison of
 each method with the first. Their runs are drawn in three kinds of worlds:

@@ -3,7 +3,7 @@
     python -m benchmarks table1-tiny
 
 Rows are presets with variants (`experiment/presets/`), so that every run of the table is also a run of its own, for example
-`fedagentgym train tiny-alfworld:local-3`. What comes out is reported as it comes out: in `runs/NAME/table.md`, and kept in
+`fedagentgym train tiny-alfworld:local-3`. The results are written to `runs/NAME/table.md`, whatever they are, and kept in
 `benchmarks/results/`.
 """
 

@@ -45,7 +45,7 @@ CHOICES = [
     }
     for number in range(len(LETTERS))
 ]
-"""Questions of multiple choice, of which no generated set has any."""
+"""Multiple-choice questions, which no generated set has."""
 PROBED = (
     Probed("Math", "fedagentgym/Math-v0", {}, 60),
     Probed("Math, tiny", "fedagentgym/Math-v0", {"size": "tiny"}, 40),
@@ -86,7 +86,7 @@ class Scorer:
 
 
 def read_completion(completion: Any) -> str:
-    """The text of a reply, of messages the last one of the agent; none is empty."""
+    """The text of a reply; of a list of messages, the agent's last one, or an empty text if there is none."""
     if isinstance(completion, str):
         return completion
     said = [message.get("content") for message in completion if message.get("role") == "assistant"]

@@ -1,4 +1,4 @@
-"""The things that come out again: client splits from their seeds, episodes in another process, and the committed results."""
+"""Things that are made again and compared: client splits from their seeds, episodes in another process, committed results."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 COLOURS = 10
-"""Of matplotlib's cycle."""
+"""The number of colours in matplotlib's cycle."""
 TAU = re.compile(r"^(?P<method>.*), tau = (?P<tau>\d+)$")
 
 

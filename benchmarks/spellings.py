@@ -2,8 +2,8 @@
 
 * Spellings of generated answers: each gold is written in another way, and so is a number near to it, which is wrong.
 * Listed answers: `tests/envs/verifiers/math_pairs.tsv`, more than half of them wrong answers that look right.
-* sympy's: the formulas by which sympy tests its own parser, beside what it makes of them and beside what it makes of others. They
-  come with sympy, and few of them are numbers.
+* sympy's: the formulas by which sympy tests its own parser, each graded against its own value and against that of the next one.
+  They come with sympy, and few of them are numbers.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def grade(verifier: MathVerifier, pairs: Iterable[Pair]) -> Count:
 
 
 def list_golds(most: int | None = None) -> list[str]:
-    """The answers of all generated training tasks, or of so many of each size."""
+    """The answers of all generated training tasks, or of a number of tasks of each size."""
     pools = [open_env(MathEnv, size=size, split="train").pool for size in ("default", "tiny")]
     return [pool[place].payload.answers[0] for pool in pools for place in range(len(pool))[:most]]
 

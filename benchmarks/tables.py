@@ -248,7 +248,7 @@ def load_cell_config(cell: TableCell) -> RunConfig:
 
 
 def run_cells(cells: Sequence[TableCell], processes: int) -> Iterator[tuple[TableCell, Record]]:
-    """The records of all runs, in the order of the cells, played in up to this many processes."""
+    """The records of all runs, in the order of the cells, played in up to `processes` processes."""
     if processes <= 1:
         yield from ((cell, run_cell(cell)) for cell in cells)
         return

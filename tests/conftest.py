@@ -19,11 +19,11 @@ os.environ.setdefault("FEDAGENTGYM_CACHE", str(ROOT / ".cache"))
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts its background jobs so, and children inherit it
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as shells start background jobs
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 gc.disable()  # until all tests are collected: a search for garbage visits every test and module that is there by then
-os.fsync = lambda file: None  # no test cuts the power; killed processes are others, which write as always
+os.fsync = lambda file: None  # no test cuts the power; processes that tests kill are children, which sync as always
 
 # A busy machine draws inputs slowly and runs over deadlines: neither is a fault of what is tested.
 DAY = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], max_examples=25)

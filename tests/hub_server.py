@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 
 
 class HubServer:
-    """Answers requests until its `server` is shut down; what it holds is a subclass's."""
+    """Answers requests until its `server` is shut down; a subclass decides what it holds."""
 
     def __init__(self) -> None:
         hub = self

@@ -2,7 +2,7 @@
 
     coverage run -m pytest tests/base && coverage combine && python tests/lines_of_packages.py --below 85
 
-Counted are the statements of `fedagentgym/`, in all processes that the tests started and let end by themselves.
+It counts the statements of `fedagentgym/`, in all processes that the tests started and that ended by themselves.
 """
 
 from __future__ import annotations

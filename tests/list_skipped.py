@@ -1,8 +1,8 @@
 """List the tests that `make test` leaves out, or may, with the reason of each: `python tests/list_skipped.py`.
 
-Left out are those marked `slow` or `gpu`; a `slow` test's reason is that of its mark, else the first sentence of its docstring or
-of its module's. Tests marked `skip`, `skipif` or `xfail`, and those that skip themselves where something is missing, are listed
-with what they say.
+Tests marked `slow` or `gpu` are left out. The reason of a `slow` test is that of its mark, else the first sentence of its
+docstring or of its module's. Tests marked `skip`, `skipif` or `xfail`, and those that skip themselves where something is missing,
+are listed with what they say.
 """
 
 from __future__ import annotations

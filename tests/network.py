@@ -56,8 +56,8 @@ def block_connections(patch: pytest.MonkeyPatch, note: Callable[[str], None]) ->
 
 
 def stop_server(server: socketserver.BaseServer) -> None:
-    """End a server that serves in a thread. Its own `shutdown` waits for that thread without a limit, and one that stands in a
-    connection would hold all tests for ever."""
+    """End a server that serves in a thread. Its own `shutdown` waits for that thread without a limit, and a thread that is
+    stuck in a connection would block all tests for ever."""
     asked = threading.Thread(target=server.shutdown, daemon=True)
     asked.start()
     asked.join(5.0)
