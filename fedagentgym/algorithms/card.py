@@ -130,7 +130,7 @@ EVALUATION = Sent("evaluation", "success on its held-out tasks, in rounds that a
 CATEGORIES = Sent("categories", "success by category on its held-out tasks", keys=("categories",))
 SECTIONS: Mapping[str, frozenset[str]] = {
     "weights": frozenset({"parameters"}),
-    "scores": frozenset({"scores", "holdings", "votes"}),
+    "scores": frozenset({"scores", "votes"}),
     "text": frozenset({"answers"}),
     "report": frozenset({"metrics"}),
 }

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 TEMPLATE = """# The tasks of this machine, for runs with `partition: {{sampler: held}}`: see `fedagentgym client check`.
 {described}# What the server may know of the tasks: count, categories.
 share: [count]
-# What may be sent to it besides: parameters, metrics, evaluation, objectives, scores, holdings, votes, answers.
+# What may be sent to it besides: parameters, metrics, evaluation, objectives, scores, votes, answers.
 allow: [parameters, metrics, evaluation]
 """
 
@@ -171,6 +171,6 @@ def _print_tasks(held: HeldTasks) -> None:
         print_result(f"  {name}: {count:,}")
     may_send = ", ".join((*held.settings.share, *held.settings.allow)) or "nothing"
     print_result(
-        f"may be sent to the server: {may_send}; besides, a digest of the tasks and what each call took; no episode or text of an"
-        " error leaves this machine"
+        f"may be sent to the server: {may_send}; besides, a digest of the tasks, what each call took, and why a request was"
+        " refused; no episode and no other text of an error leaves this machine"
     )

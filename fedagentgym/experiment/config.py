@@ -59,7 +59,7 @@ RESUMABLE: tuple[str, ...] = (
     *(f"output.{key}" for key in ("keep_rounds", "trackers", "report")),
     "learning.sharding",
 )
-"""Keys that may be changed when a run is resumed: none of them changes the result."""
+"""Keys that may be changed when a run is resumed. None changes the result, but another `sharding` changes its last bits."""
 ROUNDS = "federation.rounds"
 """The key that may be raised when a run is resumed, if nothing in the run depends on its length."""
 

@@ -34,7 +34,7 @@ from fedagentgym.partitions.verification import read_questions
 
 CLIENT_FILE, TASKS_FILE, CARD_FILE = "client.yaml", "tasks.jsonl", "README.md"
 Shared = Literal["count", "categories"]
-Allowed = Literal["parameters", "metrics", "objectives", "scores", "holdings", "votes", "answers", "evaluation"]
+Allowed = Literal["parameters", "metrics", "objectives", "scores", "votes", "answers", "evaluation"]
 
 
 class HeldEnv(Settings):

@@ -19,7 +19,7 @@ from fedagentgym.experiment.estimate.duration import EpisodeLengths, measure_len
 from fedagentgym.experiment.estimate.plan import RunPlan
 
 ATTAINED = 0.3
-"""The share of a card's peaks that is assumed. Nothing was measured on a GPU."""
+"""The share of a card's peaks that is assumed. No speed was measured on a GPU."""
 HALF = 2
 """Bytes of a weight that a GPU reads."""
 
