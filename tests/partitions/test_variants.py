@@ -319,7 +319,7 @@ def test_check_variant_finds_what_is_wrong(variant: type[Variant], message: str)
 
 
 def test_check_variant_tells_of_an_option_or_a_variant_that_there_is_not() -> None:
-    with pytest.raises(AssertionError, match="unknown variant .*'whispers'"):
+    with pytest.raises(AssertionError, match=r"unknown variant .*'whispers'"):
         check_variant(GUESS, "whispers")
     kind, env_id = PAIRS[0]
     with pytest.raises(AssertionError, match="loudness"):

@@ -244,7 +244,7 @@ def test_a_broken_template_is_told_what_is_wrong(template: type[Template], told:
 
 @pytest.mark.parametrize("check", [check_template, check_tracker, check_algorithm])
 def test_an_unknown_name_fails_a_check(check: Callable[[str], object]) -> None:
-    with pytest.raises(AssertionError, match="unknown .* 'nobody'"):
+    with pytest.raises(AssertionError, match=r"unknown .* 'nobody'"):
         check("nobody")
 
 
