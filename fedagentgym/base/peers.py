@@ -12,6 +12,7 @@ import functools
 import http.client
 import io
 import ipaddress
+import os
 import ssl
 import time
 import urllib.error
@@ -59,6 +60,14 @@ def check_address(address: str, where: str) -> str:
     if not address.isascii() or any(character <= " " or character == "\x7f" for character in address):
         raise OptionError(f"{where}: {show_value(address)} is not an address: it holds a character that no address has")
     return address
+
+
+def make_key_headers(variable: str) -> dict[str, str]:
+    """The headers of requests with the key in an environment variable; none if it is not set."""
+    key = os.environ.get(variable, "")
+    if not key.isascii() or not key.isprintable():
+        raise OptionError(f"the variable {variable} holds a character that no key has")
+    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 @dataclass(frozen=True)

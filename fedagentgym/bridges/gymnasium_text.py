@@ -205,6 +205,8 @@ class GymnasiumTextEnv(TextEnv[GymnasiumTextOptions]):
         return env, State(category, seed, observation=shown, admissible=self.list_actions(env, info))
 
     def _keep(self, state: State, env: gymnasium.Env[Any, Any]) -> None:
+        if (other := self._live.pop(state, None)) is not None:  # of another episode with the same history
+            self._idle.setdefault(state.category, []).append(other)
         self._live[state] = env
         if len(self._live) > MAX_LIVE:
             self._live.popitem(last=False)[1].close()

@@ -31,7 +31,7 @@ from fedagentgym.cli.options import (
     parse_env_options,
 )
 from fedagentgym.envs.core import TextEnv
-from fedagentgym.envs.protocols import ShownToPeople, present
+from fedagentgym.envs.protocols import ShownToPeople, find_listed, present
 from fedagentgym.envs.scripted import fill_slot
 from fedagentgym.envs.transcripts import format_transcript
 from fedagentgym.envs.verifiers.formats import ANSWER, TAGS, THINK
@@ -301,9 +301,8 @@ def resolve_line(line: str, env: TextEnv, view: View) -> str:
     actions = view.admissible or ()
     if text in actions or not actions:
         return line
-    if text.isascii() and text.isdigit() and 1 <= int(text) <= len(actions):
-        chosen = actions[int(text) - 1]
-        return line if SLOT.search(chosen) else chosen
+    if (listed := find_listed(text, actions)) is not None:
+        return line if SLOT.search(listed) else listed
     _, labels = present(env, view)
     said = [action for action, label in zip(actions, labels, strict=True) if text.lower() in _list_names(action, label)]
     if len(said) == 1:
@@ -316,10 +315,8 @@ def resolve_line(line: str, env: TextEnv, view: View) -> str:
 
 def needs_words(line: str, view: View) -> str | None:
     """The choice with this number, if it has a slot that needs words of the player."""
-    text, actions = line.strip(), view.admissible or ()
-    if text.isascii() and text.isdigit() and 1 <= int(text) <= len(actions) and SLOT.search(actions[int(text) - 1]):
-        return actions[int(text) - 1]
-    return None
+    listed = find_listed(line, view.admissible or ())
+    return listed if listed is not None and SLOT.search(listed) else None
 
 
 def _list_names(action: str, label: str) -> tuple[str, ...]:

@@ -145,8 +145,8 @@ def make(
     roles: dict[str, int] = {}
     for text in role:
         name, equals, number = text.partition("=")
-        if not equals or not number.strip().isdecimal():
-            raise OptionError(f"cannot read the role {text!r}: write it as name=number, for example public=200")
+        if not equals or not number.strip().isdecimal() or len(number) >= 20:
+            raise OptionError(f"cannot read the role {text[:80]!r}: write it as name=number, for example public=200")
         if name.strip() in roles:
             raise OptionError(f"--role {name.strip()} is given twice: give it once")
         roles[name.strip()] = int(number)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedagentgym.base.errors import DataError, unknown_name_error
+from fedagentgym.base.errors import DataError, UnknownNameError, unknown_name_error
 from fedagentgym.base.files import data_folder
 from fedagentgym.envs.registry import DATA_SETS
 
@@ -84,7 +84,6 @@ def list_data_sets() -> dict[str, DataSet]:
 
 def find_data_set(name: str) -> DataSet:
     """The data set of a name; case and separators are ignored."""
-    from fedagentgym.base.errors import UnknownNameError
     from fedagentgym.envs.reasoning.sources import find_source
 
     known = list_data_sets()

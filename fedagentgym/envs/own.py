@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -105,10 +106,13 @@ class OwnEnv(TextEnv[OwnOptions]):
         """Take a report as the gateway writes it; any other text is not understood."""
         try:
             plain = parse_json(action, "a report")
-            reward, score, success = float(plain["reward"]), float(plain["score"]), plain["success"]
-        except (DataError, KeyError, TypeError, ValueError):
+            numbers, success = (plain["reward"], plain["score"]), plain["success"]
+            if not all(type(number) in (int, float) for number in numbers) or not isinstance(success, bool):
+                raise TypeError("a report has two numbers and a truth value")
+            reward, score = map(float, numbers)
+        except (DataError, KeyError, TypeError, OverflowError):
             return state, View(observation="", valid=False)
-        if not isinstance(success, bool) or not 0.0 <= score <= 1.0:
+        if not math.isfinite(reward) or not 0.0 <= score <= 1.0:
             return state, View(observation="", valid=False)
         found = {"reported": reward}
         return state, View(observation="", reward=reward, score=score, success=success, done=True, rewards=found)

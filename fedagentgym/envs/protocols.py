@@ -5,7 +5,7 @@ The functions here ask an environment for them, and return a default for an envi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from pydantic import Field
@@ -87,6 +87,18 @@ class ShownToPeople(Protocol):
 def present(env: object, view: View) -> tuple[str, tuple[str, ...]]:
     """The view as a person is shown it."""
     return env.present(view) if isinstance(env, ShownToPeople) else (view.observation, view.admissible or ())
+
+
+def find_listed(typed: str, actions: Sequence[str]) -> str | None:
+    """The action whose number in a list, from 1 on, a person typed; None if that is no such number.
+
+    >>> find_listed(" 2 ", ["left", "right"]), find_listed("3", ["left", "right"]), find_listed("9" * 5000, ["left"])
+    ('right', None, None)
+    """
+    number = typed.strip().lstrip("0")
+    if not number.isascii() or not number.isdigit() or len(number) > len(str(len(actions))):
+        return None
+    return actions[int(number) - 1] if int(number) <= len(actions) else None
 
 
 @runtime_checkable

@@ -136,6 +136,8 @@ class TaskIds(Sequence[str]):
         number = identifier.removeprefix(self._prefix)
         if number == identifier or not (number.isascii() and number.isdigit()):
             return None
+        if len(number) > len(f"{self._count:05d}"):
+            return None
         position = int(number)
         return position if position < self._count and f"{position:05d}" == number else None
 

@@ -97,10 +97,14 @@ def check_moves(name: str, moves: Sequence[Move], rows: Sequence[int]) -> None:
     for move in moves:
         assert isinstance(move, Move), f"{name}: act gives a {type(move).__name__} in place of a Move"
         assert isinstance(move.action, str) and isinstance(move.reply, str), f"{name}: an action or reply is no string"
-        sizes = {len(part) for part in (move.token_ids, move.logprobs, move.allowed) if part}
-        assert len(sizes) <= 1, f"{name}: a move has {len(move.token_ids)} tokens and {len(move.logprobs)} log-probs"
+        tokens, logprobs, allowed = len(move.token_ids), len(move.logprobs), len(move.allowed)
+        assert logprobs == tokens, f"{name}: a move has {tokens} tokens and {logprobs} log-probs"
+        assert allowed in (0, tokens), (
+            f"{name}: a move has {tokens} tokens, and the tokens that were allowed at {allowed} places"
+        )
 
 
+@errors_as_failures()
 def check_template(name: str, env: str = "fedagentgym/Guess-v0") -> None:
     """Check that a registered prompt template renders every prompt of an episode, the same each time and with what is seen now.
 
@@ -130,13 +134,13 @@ def check_template(name: str, env: str = "fedagentgym/Guess-v0") -> None:
                     template.render_window(opened, start, past[-2:], episode.turn, view, goal),
                 ]
                 for prompt in prompts:
-                    shown = view.observation in prompt
-                    assert isinstance(prompt, str) and shown, (
-                        f"template {name!r} hides the observation of turn {episode.turn}"
-                    )
+                    assert isinstance(prompt, str), f"template {name!r} renders a {type(prompt).__name__}, no string"
+                    assert view.observation in prompt, f"template {name!r} hides the observation of turn {episode.turn}"
                 again = template.render_window(opened, start, past[-2:], episode.turn, view, goal)
                 assert again == prompts[1], f"template {name!r} renders one turn in two ways"
                 action = expert.act(episode)
-                assert action in template.render_reply(opened, action), f"template {name!r} loses the action of a reply"
+                reply = template.render_reply(opened, action)
+                assert isinstance(reply, str), f"template {name!r} renders a {type(reply).__name__}, no string"
+                assert action in reply, f"template {name!r} loses the action of a reply"
                 past.append(PastTurn(view.observation, action))
                 (episode,) = opened.step_many([episode], [action])

@@ -31,7 +31,7 @@ from fedagentgym.partitions.client_split import federate
 from fedagentgym.partitions.division import dump_parameters, make_sampler, sample_clients
 from fedagentgym.partitions.table import TaskTable, encode_values
 from fedagentgym.partitions.verification import COMPARED_TASKS, find_same_tasks, has_own_tasks
-from fedagentgym.testing.conditions import global_generators_untouched
+from fedagentgym.testing.conditions import errors_as_failures, global_generators_untouched
 
 GOLDEN_STEPS = 20
 PLAYED = 6
@@ -486,6 +486,7 @@ CLIENTS = 24
 OPENED = 3
 
 
+@errors_as_failures()
 def check_variant(env_id: str, kind: str, *, env: Mapping[str, Any] | None = None, **parameters: Any) -> None:
     """Check a variant that an environment declares, or that was registered for it.
 
@@ -522,6 +523,7 @@ def check_variant(env_id: str, kind: str, *, env: Mapping[str, Any] | None = Non
         check_env(changed)
 
 
+@errors_as_failures()
 def check_sampler(name: str, *, clients: int = 10, tasks: int = 600, categories: int = 5, **parameters: Any) -> None:
     """Check a registered sampler on a made-up pool, whose tasks have a field `user` with about 15 tasks each.
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from fedagentgym.base.settings import merge
 from fedagentgym.experiment.trackers import make_tracker
+from fedagentgym.testing.conditions import errors_as_failures
 
 if TYPE_CHECKING:
     from fedagentgym.envs.pool import TaskPool
@@ -33,6 +34,7 @@ SMALL_CONFIG: Mapping[str, Any] = {
 """A run that takes seconds, in an environment without dependencies."""
 
 
+@errors_as_failures()
 def check_algorithm(
     name: str,
     *,
@@ -177,6 +179,7 @@ def _check_card(run: RunResult, name: str, plain: Mapping[str, Any], opened: Col
         assert done <= most, f"{name}: {done:,} {what} in a run, and its card says {most:,} (round, preparation)"
 
 
+@errors_as_failures()
 def check_tracker(name: str, **options: Any) -> None:
     """Check that a registered tracker takes a whole run, leaves what it is given unchanged, and draws no random numbers.
 

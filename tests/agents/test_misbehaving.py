@@ -247,7 +247,7 @@ def test_a_pause_is_no_longer_than_an_answer_may_take() -> None:
         ("http://host:99999", "is not an address"),
         ("http://[::1", "is not an address"),
         ("http://me:secret@host/v1", "does not belong in an address"),
-        ("http://host/a b", "holds a character that none has"),
+        ("http://host/a b", "holds a character that no address has"),
     ],
 )
 def test_an_address_that_cannot_be_asked_is_refused(url: str, message: str) -> None:

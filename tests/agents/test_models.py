@@ -211,6 +211,28 @@ def test_a_name_and_a_folder_that_both_fit_are_told_apart(folder: Path, tmp_path
     assert locate_model("someone/mine") == "someone/mine"
 
 
+def test_a_hub_id_means_the_revision_that_was_added(folder: Path) -> None:
+    def note(name: str, source: str) -> None:
+        added = add_model(str(folder), name)
+        file = added.folder / store.NOTE
+        file.write_text(json.dumps({**json.loads(file.read_text()), "source": source}))
+
+    note("another", "hub someone/mine-too at v1")
+    assert find_model("someone/mine") is None and locate_model("someone/mine") == "someone/mine"
+    note("first", "hub someone/mine at v1")
+    assert locate_model("someone/mine") == store.get_store() / "first"
+    note("same", "hub someone/mine at v1")
+    assert locate_model("someone/mine") == store.get_store() / "first"
+    note("second", "hub someone/mine at v2")
+    told = r"'someone/mine' was added at several revisions: name the one that is meant, first \(at v1\) or second \(at v2\)"
+    for use in (find_model, locate_model, remove_model):
+        with pytest.raises(OptionError, match=told):
+            use("someone/mine")
+    note("usual", "hub someone/mine")
+    assert locate_model("someone/mine") == store.get_store() / "usual"
+    assert remove_model("usual").name == "usual" and find_model("second") is not None
+
+
 def test_a_model_that_was_not_added_is_asked_for() -> None:
     for wanted in ("smollm2", {"name": "transformers", "model": "smollm2"}):
         with pytest.raises(DataError, match="fedagentgym model add smollm2"):

@@ -69,6 +69,12 @@ def test_a_person_types_actions_or_their_numbers() -> None:
     assert "  2  click[< prev]" in asked[1]
 
 
+@pytest.mark.parametrize("typed", ["9" * 5000, "0" * 5000, "0", "-1", "²"])
+def test_a_number_that_is_in_no_list_is_an_action(typed: str) -> None:
+    moves = play(SHOP, HumanAgent(ask=lambda text: typed).play(SHOP), count=1)[0]
+    assert {move.action for move in moves} == {typed}
+
+
 def test_a_person_may_leave() -> None:
     def ask(text: str) -> str:
         raise EOFError

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from fedagentgym.base import peers
-from fedagentgym.base.peers import HostCheck, PeerError, open_answer
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.peers import HostCheck, PeerError, make_key_headers, open_answer
 from tests.network import stop_server
 
 LOCAL, LAN = ("127.0.0.1", 8000), ("10.0.0.7", 8000)
@@ -84,6 +85,17 @@ def test_pages_of_others_are_refused(headers: dict[str, str], names: tuple[str, 
     assert start["status"] == 403 and body["body"].endswith(b"make_app(hosts=)\n")
     (closed,) = ask("websocket", headers, names, server)
     assert closed["type"] == "websocket.close" and closed["code"] == 1008
+
+
+def test_a_key_becomes_a_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_KEY", "sk-1")
+    assert make_key_headers("TEST_KEY") == {"Authorization": "Bearer sk-1"}
+    monkeypatch.setenv("TEST_KEY", "")
+    assert make_key_headers("TEST_KEY") == make_key_headers("TEST_KEY_THAT_IS_NOT_SET") == {}
+    for wrong in ("line\nbreak", "ümlaut", "sk-1\r"):
+        monkeypatch.setenv("TEST_KEY", wrong)
+        with pytest.raises(OptionError, match="the variable TEST_KEY holds a character that no key has"):
+            make_key_headers("TEST_KEY")
 
 
 def test_other_messages_pass() -> None:

@@ -101,6 +101,28 @@ def test_any_order_of_steps_is_what_the_environment_itself_does() -> None:
     env.close()
 
 
+def test_episodes_with_the_same_history_leave_no_environment_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, closed = list[Any](), list[Any]()
+    make = gymnasium.make
+
+    def note(*args: Any, **options: Any) -> Any:
+        env = make(*args, **options)
+        made.append(env)
+        monkeypatch.setattr(env, "close", lambda: closed.append(env))
+        return env
+
+    monkeypatch.setattr(gymnasium, "make", note)
+    env = open_env(SlipperyEnv.id)
+    task = env.pool[0]
+    for _ in range(2):
+        rows = env.reset_many([task] * 6, [0] * 6)
+        rows = env.step_many(rows, ["1"] * 6)
+        assert all(row.view == rows[0].view for row in rows)
+    assert len(made) <= 6, "an environment whose place another takes is used again"
+    env.close()
+    assert len(closed) == len(made) == len({id(each) for each in closed})
+
+
 class WordlessEnv(SlipperyEnv):
     id = "tests/Wordless-v0"
     render_observation = GymnasiumTextEnv.render_observation

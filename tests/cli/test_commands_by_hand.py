@@ -138,6 +138,7 @@ def test_choices_and_lines_of_a_player() -> None:
     }
     assert {line: playing.resolve_line(line, env, view) for line in meant} == meant
     assert playing.resolve_line("click[nowhere]", env, view) == "click[nowhere]"
+    assert playing.needs_words("9" * 5000, view) is None and "9" * 5000 in playing.resolve_line("9" * 5000, env, view)
     assert playing.needs_words("2", view) == "search[<query>]" and playing.needs_words("1", view) is None
     lines = playing.format_choices([f"go to cabinet {number} in the far corner" for number in range(99)], 78)
     assert max(map(len, lines)) <= 78 and "39 more" in lines[-1]

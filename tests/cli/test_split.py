@@ -149,6 +149,7 @@ def test_worlds_and_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str
         ([*MAKE[:7]], "needs omega"),
         ([*MAKE[:-1], "-1"], "omega"),
         ([*MAKE, "--role", "public"], "write it as name=number"),
+        ([*MAKE, "--role", f"public={'9' * 5000}"], "write it as name=number"),
         ([*MAKE, "--variant", "[1"], "--variant: not YAML"),
         ([*MAKE, "--set", "anchr=log"], "did you mean 'anchor'"),
         ([*MAKE, "--out", "split.gif/../x/y.json", "--split", "val"], "never divided among clients"),

@@ -229,6 +229,7 @@ def test_pools_are_named_by_what_is_in_them() -> None:
 def test_a_million_tasks_cost_nothing() -> None:
     ids = TaskIds(GUESS, "train", 1_000_000)
     assert ids[999_999] == "guess/train/999999" and ids.find_position("guess/train/123456") == 123_456
+    assert ids.find_position("guess/train/" + "9" * 5000) is None
     assert ids.find_position("guess/train/0123456") is None and ids.find_position("guess/val/00001") is None
     assert ids[-2:] == ["guess/train/999998", "guess/train/999999"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -144,3 +145,32 @@ def test_an_agent_of_ones_own_plays_it(lamp: Path) -> None:
     assert [message["role"] for message in seen[-1]][:1] == ["user"] and "You are walking" in seen[0][0]["content"]
     check_agent(Walker(), env="me/Lamp-v0")
     assert View(observation="").done is False
+
+
+REPORT = {"reward": 2.5, "score": 0.5, "success": False}
+
+
+def test_a_report_of_finite_numbers_ends_the_episode_of_a_program() -> None:
+    env = open_env("fedagentgym/Own-v0")
+    for change in ({}, {"reward": -3}, {"score": 1, "success": True}):
+        env.reset(seed=0)
+        report = {**REPORT, **change}
+        _, reward, terminated, _, info = env.step(json.dumps(report))
+        assert (reward, terminated, info["score"], info["valid"]) == (report["reward"], True, report["score"], True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({key: value} for key in ("reward", "score") for value in ("inf", "nan", "0.5", None, True, [0.5], 10**400)),
+        *({"reward": value} for value in (float("inf"), float("nan"), -(10**400))),
+        {"score": 1.5},
+        {"success": 1},
+    ],
+    ids=lambda change: f"{change}"[:30],
+)
+def test_a_report_of_anything_else_is_not_understood(change: dict[str, Any]) -> None:
+    env = open_env("fedagentgym/Own-v0")
+    env.reset(seed=0)
+    _, reward, terminated, _, info = env.step(json.dumps({**REPORT, **change}))
+    assert (reward, terminated, info["score"], info["valid"]) == (0.0, False, 0.0, False)

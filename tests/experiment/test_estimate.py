@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fedagentgym.agents.model.architectures import DecoderConfig
 from fedagentgym.agents.model.shapes import KNOWN_SHAPES, LINEAR_LAYERS, ModelShape, find_shape
 from fedagentgym.algorithms.base import describe_method
 from fedagentgym.algorithms.card import Scale, Work
@@ -70,6 +71,22 @@ def test_a_folder_shows_its_shape(tmp_path: Path) -> None:
     for shape in set(KNOWN_SHAPES.values()):
         make_config(shape).save_pretrained(tmp_path)
         assert find_shape(str(tmp_path)) == shape
+
+
+@pytest.mark.parametrize("biases", [{"attention_bias": True}, {"mlp_bias": True}])
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+def test_biases_that_a_folder_declares_are_counted(kind: str, biases: dict[str, bool], tmp_path: Path) -> None:
+    import torch
+
+    from fedagentgym.agents.model.decoder import Decoder
+
+    config = make_config(ModelShape(kind, 32, 2, 4, 2, 8, 64, 100, tied=True))
+    (tmp_path / "config.json").write_text(json.dumps({**config.to_dict(), **biases}))
+    read = DecoderConfig.read(json.loads((tmp_path / "config.json").read_text()))
+    assert read is not None
+    with torch.device("meta"):
+        weights = sum(weight.numel() for weight in Decoder(read).parameters())
+    assert find_shape(str(tmp_path)).count_parameters() == weights
 
 
 @pytest.mark.parametrize(

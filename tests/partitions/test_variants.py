@@ -316,3 +316,11 @@ def test_check_variant_finds_what_is_wrong(variant: type[Variant], message: str)
     fedagentgym.register_variant(GUESS, variant)
     with pytest.raises(AssertionError, match=message):
         check_variant(GUESS, variant.kind)
+
+
+def test_check_variant_tells_of_an_option_or_a_variant_that_there_is_not() -> None:
+    with pytest.raises(AssertionError, match=r"unknown variant .*'whispers'"):
+        check_variant(GUESS, "whispers")
+    kind, env_id = PAIRS[0]
+    with pytest.raises(AssertionError, match="loudness"):
+        check_variant(env_id, kind, env={"loudness": 3})

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedagentgym.base.errors import DataError
 from fedagentgym.partitions import SAMPLERS
 from fedagentgym.partitions.table import TaskTable
 from fedagentgym.registration import register_sampler
@@ -43,7 +42,11 @@ def test_bad_ones_are_named(bad: str) -> None:
         _check(fixed)
     with pytest.raises(AssertionError, match="global generator"):
         _check(restless)
-    with pytest.raises(DataError, match="an item twice"):
+    with pytest.raises(AssertionError, match="an item twice"):
         _check(twice)
-    with pytest.raises(DataError, match="made 1 clients, 10 were asked for"):
+    with pytest.raises(AssertionError, match="made 1 clients, 10 were asked for"):
         _check(short)
+    with pytest.raises(AssertionError, match="unknown sampler 'test-worse'"):
+        check_sampler("test-worse")
+    with pytest.raises(AssertionError, match="tasks_per_client"):
+        check_sampler("uniform", tasks_per_client=0)

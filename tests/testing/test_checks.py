@@ -15,11 +15,13 @@ import pytest
 from fedagentgym.agents import AGENTS
 from fedagentgym.agents.players.scripted import ScriptedAgent, ScriptedPlayers
 from fedagentgym.agents.protocols import Move
+from fedagentgym.agents.text.prompts import TEMPLATES, Template
 from fedagentgym.algorithms import ALGORITHMS, Averaging, AveragingSettings
 from fedagentgym.algorithms.base import get_algorithm_class
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.view import View
 from fedagentgym.federation.aggregation import AGGREGATION_RULES, AggregationRule
 from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.backends import BACKENDS
@@ -32,15 +34,18 @@ from fedagentgym.testing import (
     check_advantage,
     check_agent,
     check_aggregation,
+    check_algorithm,
     check_backend,
     check_loss,
     check_objective,
+    check_template,
+    check_tracker,
 )
 
 
 @pytest.fixture(autouse=True)
 def registries_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    for registry in (ADVANTAGES, AGENTS, AGGREGATION_RULES, ALGORITHMS, BACKENDS, LOSSES, OBJECTIVES):
+    for registry in (ADVANTAGES, AGENTS, AGGREGATION_RULES, ALGORITHMS, BACKENDS, LOSSES, OBJECTIVES, TEMPLATES):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
 
 
@@ -188,6 +193,12 @@ def in_company(moves: list[Move]) -> list[Move]:
             lambda moves: [move._replace(token_ids=(1, 2), logprobs=(0.0,)) for move in moves],
             "2 tokens and 1 log-probs",
         ),
+        (lambda moves: [move._replace(token_ids=(1, 2)) for move in moves], "2 tokens and 0 log-probs"),
+        (lambda moves: [move._replace(logprobs=(0.0,)) for move in moves], "0 tokens and 1 log-probs"),
+        (
+            lambda moves: [move._replace(token_ids=(1,), logprobs=(0.0,), allowed=((1,), (2,))) for move in moves],
+            "1 tokens, and the tokens that were allowed at 2 places",
+        ),
         (
             lambda moves: [Move("", f"guess {np.random.default_rng().integers(1 << 60)}") for _ in moves],
             "otherwise when it",
@@ -200,6 +211,41 @@ def test_a_broken_agent_is_told_what_is_wrong(change: Callable[[list[Any]], list
     AGENTS.register("guessing", lambda settings, env=None, seed=0: GuessingAgent(change))
     with pytest.raises(AssertionError, match=told):
         check_agent("guessing")
+
+
+class Silent(Template):
+    def render_first(self, env: TextEnv, view: View) -> str:
+        return None  # type: ignore[return-value]
+
+
+class Tongueless(Template):
+    def render_reply(self, env: TextEnv, action: str) -> str:
+        return None  # type: ignore[return-value]
+
+
+class Hiding(Template):
+    def render_first(self, env: TextEnv, view: View) -> str:
+        return "Guess."
+
+
+@pytest.mark.parametrize(
+    ("template", "told"),
+    [
+        (Silent, "'mine' renders a NoneType, no string"),
+        (Tongueless, "'mine' renders a NoneType, no string"),
+        (Hiding, "'mine' hides the observation of turn 0"),
+    ],
+)
+def test_a_broken_template_is_told_what_is_wrong(template: type[Template], told: str) -> None:
+    TEMPLATES.register("mine", template)
+    with pytest.raises(AssertionError, match=told):
+        check_template("mine")
+
+
+@pytest.mark.parametrize("check", [check_template, check_tracker, check_algorithm])
+def test_an_unknown_name_fails_a_check(check: Callable[[str], object]) -> None:
+    with pytest.raises(AssertionError, match=r"unknown .* 'nobody'"):
+        check("nobody")
 
 
 class Relaying:

@@ -33,6 +33,8 @@ class ModelShape:
     inner: int
     vocabulary: int
     tied: bool
+    attention_bias: bool = False
+    mlp_bias: bool = False
 
     def iter_linear(self) -> Iterator[tuple[str, int, int]]:
         """The linear layers of one block: name, inputs, outputs."""
@@ -43,12 +45,16 @@ class ModelShape:
 
     def count_parameters(self) -> int:
         """All weights of the model; a head that is tied to the embedding counts once."""
-        queries, keys = self.heads * self.head_width, self.key_heads * self.head_width
         block = sum(inputs * outputs for _, inputs, outputs in self.iter_linear()) + 2 * self.hidden
-        block += queries + 2 * keys if ARCHITECTURES[self.architecture].biases else 0
+        block += sum(outputs for name, _, outputs in self.iter_linear() if self._has_bias(name))
         block += 2 * self.head_width if ARCHITECTURES[self.architecture].head_norms else 0
         embeddings = self.vocabulary * self.hidden * (1 if self.tied else 2)
         return embeddings + self.layers * block + self.hidden
+
+    def _has_bias(self, layer: str) -> bool:
+        if layer in ("gate_proj", "up_proj", "down_proj"):
+            return self.mlp_bias
+        return self.attention_bias or (layer != "o_proj" and ARCHITECTURES[self.architecture].biases)
 
     def count_adapter_parameters(
         self,
@@ -171,4 +177,6 @@ def read_shape(folder: Path) -> ModelShape:
         read("intermediate_size"),
         read("vocab_size"),
         bool(declared.get("tie_word_embeddings", False)),
+        bool(declared.get("attention_bias", False)),
+        bool(declared.get("mlp_bias", False)),
     )

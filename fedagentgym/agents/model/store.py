@@ -130,11 +130,22 @@ def list_models() -> list[StoredModel]:
 
 
 def find_model(named: str) -> StoredModel | None:
-    """Return the model of this name, or the one that was added from this hub id; None if it was not added."""
+    """Return the model of this name, or the one that was added from this hub id; None if it was not added.
+
+    The one of the hub id without a revision comes first; of several revisions none is chosen.
+    """
     if _NAME.fullmatch(named) and (get_store() / named / NOTE).is_file():
         return _read(get_store() / named)
     if HUB_NAME.fullmatch(named):
-        return next((one for one in list_models() if one.source == f"hub {named}"), None)
+        added = {one.source: one for one in reversed(list_models())}
+        plain, start = f"hub {named}", f"hub {named} at "
+        found = [one for source, one in added.items() if source == plain or source.startswith(start)]
+        if len(found) > 1 and plain not in added:
+            listed = " or ".join(f"{one.name} (at {one.source.removeprefix(start)})" for one in reversed(found))
+            raise OptionError(
+                f"the model {named!r} was added at several revisions: name the one that is meant, {listed}"
+            )
+        return added.get(plain, found[0] if found else None)
     return None
 
 

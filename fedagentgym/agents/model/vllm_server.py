@@ -34,7 +34,7 @@ from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
 from fedagentgym.base import keeper
 from fedagentgym.base.errors import DataError, OptionError, ProcessUnusableError, show_invisible_characters
 from fedagentgym.base.imports import require
-from fedagentgym.base.peers import PeerError, check_address, open_answer, read_json_answer
+from fedagentgym.base.peers import PeerError, check_address, make_key_headers, open_answer, read_json_answer
 from fedagentgym.base.process import get_logger
 from fedagentgym.base.rounding import format_fixed
 
@@ -92,10 +92,7 @@ class VllmServerEngine:
         self._urls = [check_address(url, "agent.options.url").rstrip("/").removesuffix("/v1") for url in given]
         if not self._urls:
             raise OptionError("agent.options.url names no server")
-        key = os.environ.get(options.key_variable, "")
-        if not key.isascii() or not key.isprintable():
-            raise OptionError(f"the variable {options.key_variable} holds a character that no key has")
-        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._headers = make_key_headers(options.key_variable)
         self._run, self._next = secrets.token_hex(4), cycle(self._urls)
         self._server: ServerProcess | None = None
         if options.serve:
@@ -132,7 +129,7 @@ class VllmServerEngine:
     def _read_model(self, url: str) -> tuple[str, int]:
         """The name and the context of a server's model; its version is checked."""
         version = str(self._ask(url, "/version").get("version"))
-        numbers = tuple(int(part) for part in version.split("+", maxsplit=1)[0].split(".")[:2] if part.isdecimal())
+        numbers = tuple(int(part[:9]) for part in version.split("+", maxsplit=1)[0].split(".")[:2] if part.isdecimal())
         if numbers < OLDEST:
             raise OptionError(
                 f"{url} is vLLM {version}: rollouts need {'.'.join(map(str, OLDEST))} or newer (agent.options.url)"

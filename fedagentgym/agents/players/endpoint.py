@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import re
 import threading
 import time
@@ -30,7 +29,14 @@ from fedagentgym.base.errors import (
     describe_error,
     show_invisible_characters,
 )
-from fedagentgym.base.peers import PeerError, UnreachableError, check_address, open_answer, read_json_answer
+from fedagentgym.base.peers import (
+    PeerError,
+    UnreachableError,
+    check_address,
+    make_key_headers,
+    open_answer,
+    read_json_answer,
+)
 from fedagentgym.base.process import GENERATED, get_logger
 from fedagentgym.base.rounding import format_fixed
 from fedagentgym.base.settings import Settings
@@ -122,10 +128,7 @@ class Endpoint:
         self.model, self.options, self.decoding = model, options, decoding
         self.usage = Usage()
         self.refused: list[str] = []
-        key = os.environ.get(options.key_variable, "")
-        if not key.isascii() or not key.isprintable():
-            raise OptionError(f"the variable {options.key_variable} holds a character that no key has")
-        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._headers = make_key_headers(options.key_variable)
         self._address = options.url.rstrip("/") + "/chat/completions"
         self._lock = threading.Lock()
         self._reached = False

@@ -9,6 +9,7 @@ from fedagentgym.agents.protocols import Move, RowPlayers
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import FedAgentGymError, OptionError
 from fedagentgym.base.progress import get_console
+from fedagentgym.envs.protocols import find_listed
 
 if TYPE_CHECKING:
     from fedagentgym.base.streams import Stream
@@ -41,9 +42,8 @@ class HumanPlayers(RowPlayers[None]):
                 typed = self.ask("\n".join([*lines, episode.view.observation, *actions]))
             except EOFError:
                 raise HumanQuitError("the game was left: no more input") from None
-            number = typed.strip()
-            picks = number.isascii() and number.isdigit() and 1 <= int(number) <= len(admissible)
-            moves.append(Move(typed, admissible[int(number) - 1] if picks else typed))
+            listed = find_listed(typed, admissible)
+            moves.append(Move(typed, typed if listed is None else listed))
         return moves
 
 

@@ -21,6 +21,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedagentgym.agents.text import trial
 from fedagentgym.base.encoding import digest, file_digest
-from fedagentgym.base.errors import DataError, OptionError, describe_error
+from fedagentgym.base.errors import DataError, OptionError, describe_error, show_invisible_characters
 from fedagentgym.base.files import cache_folder, read_json, write_atomic
 from fedagentgym.base.imports import require
 
@@ -287,15 +288,26 @@ def try_tokenizer(folder: Path) -> None:
         done = subprocess.run(
             command, capture_output=True, env={**os.environ, **quiet}, timeout=_TRIAL_WAIT, check=False
         )
-        code = done.returncode
+        fault = _explain_trial(done.returncode, done.stderr.decode("utf-8", "replace"))
     except subprocess.TimeoutExpired:
-        code = 1
-    if code:
-        raise DataError(
-            f"the tokenizer or chat template of {folder} takes more than {_TRIAL_SECONDS} s or {_TRIAL_MEMORY >> 30} GiB"
-            " for a few lines of text: it is not used"
-        )
+        fault = f"takes more than {_TRIAL_WAIT:g} s for a few lines of text"
+    if fault:
+        raise DataError(f"the tokenizer or chat template of {folder} {fault}: it is not used")
     write_atomic(passed, "")
+
+
+def _explain_trial(status: int, said: str) -> str:
+    """The end of a trial as the rest of a sentence; empty if the tokenizer passed."""
+    if status == 0:
+        return ""
+    if status == -signal.SIGXCPU:
+        return f"takes more than {_TRIAL_SECONDS} s for a few lines of text"
+    if status == trial.NO_MEMORY or "memory allocation of" in said:  # the words with which a library of Rust aborts
+        return f"takes more than {_TRIAL_MEMORY >> 30} GiB for a few lines of text"
+    if status == trial.TOO_LONG:
+        return f"makes more than {trial.MAX_RENDERED_LENGTH:,} characters of a few lines of text"
+    last = next((line.strip() for line in reversed(said.split("\n")) if line.strip()), f"exit status {status}")
+    return f"could not be tried ({show_invisible_characters(last)[:300]})"
 
 
 def read_generic_config(folder: Path) -> dict[str, Any] | None:

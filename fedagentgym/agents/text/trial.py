@@ -1,4 +1,5 @@
-"""A process that tries a tokenizer from elsewhere: `python trial.py FOLDER SECONDS BYTES`. More time or memory ends it.
+"""A process that tries a tokenizer from elsewhere: `python trial.py FOLDER SECONDS BYTES`. More time or memory ends it; its exit
+status says what happened.
 
 A normalizer may make each character a thousand, and a chat template is a program; neither can be stopped in the process that
 runs it. Other errors are ignored here: they occur again, with a sentence, where the tokenizer is loaded. This file imports
@@ -26,6 +27,8 @@ TALK = [
 ]
 MAX_RENDERED_LENGTH = 1 << 20
 """Maximum length, in characters, of `TALK` in a chat template."""
+NO_MEMORY, TOO_LONG = 3, 4
+"""Exit statuses. The system ends the process by a signal when its time is over; any other failure is a traceback."""
 
 
 def read_templates(folder: Path) -> list[str]:
@@ -77,11 +80,15 @@ def main(folder: Path, seconds: int) -> int:
             with leave_to_loader():
                 (text,), _ = render_jinja_template([talk], chat_template=template, add_generation_prompt=True)
                 if len(text) > MAX_RENDERED_LENGTH:
-                    return 1
+                    return TOO_LONG
     return 0
 
 
 if __name__ == "__main__":
     seconds, memory = int(sys.argv[2]), int(sys.argv[3])
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
-    sys.exit(main(Path(sys.argv[1]), seconds))
+    try:
+        status = main(Path(sys.argv[1]), seconds)
+    except MemoryError:
+        status = NO_MEMORY
+    sys.exit(status)

@@ -252,8 +252,12 @@ def find_databases(folder: Path) -> dict[str, tuple[Path, ...]]:
     """The databases of a folder by their names; several files of one name are one database with other rows."""
     found: dict[str, list[Path]] = {}
     for file in sorted(folder.iterdir()):
-        if file.suffix.lower() in SUFFIXES and file.is_file():
-            found[file.stem] = [file]
+        if file.suffix.lower() not in SUFFIXES or not file.is_file():
+            continue
+        if file.stem in found:
+            both = f"{found[file.stem][0].name} and {file.name}"
+            raise DataError(f"{format_path(folder)} has two databases of one name, {both}: rename or remove one")
+        found[file.stem] = [file]
     places = [folder / "database", folder / "databases", *sorted(folder.glob("*_databases"))]
     for home in (home for place in places if place.is_dir() for home in sorted(place.iterdir()) if home.is_dir()):
         files = [file for file in sorted(home.iterdir()) if file.suffix.lower() in SUFFIXES and file.is_file()]

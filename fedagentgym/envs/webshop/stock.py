@@ -283,10 +283,12 @@ def import_data(folder: Path) -> Path:
 
 def _iter_with_progress(files: Files) -> Iterator[tuple[Product, Instructions]]:
     with show_progress("importing WebShop products", None) as bar:
-        for number, entry in enumerate(read_entries(files)):
+        number = 0
+        for number, entry in enumerate(read_entries(files), start=1):
+            yield entry
             if number % COUNT_EVERY == 0:
                 bar.advance(COUNT_EVERY)
-            yield entry
+        bar.advance(number % COUNT_EVERY)
 
 
 def check_shop(folder: Path | None) -> Findings:

@@ -19,7 +19,14 @@ import pytest
 import fedagentgym  # noqa: F401 - registers the environments
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.envs.alfworld.env import ALFWorldEnv, ReplayState, load_game_content
-from fedagentgym.envs.alfworld.folders import fetch, get_folder_index, import_data, infer_split
+from fedagentgym.envs.alfworld.folders import (
+    DATA_SETS,
+    PUBLISHED_GAMES,
+    fetch,
+    get_folder_index,
+    import_data,
+    infer_split,
+)
 from fedagentgym.envs.alfworld.game import Game
 from fedagentgym.envs.alfworld.gamefiles import write_game_files
 from fedagentgym.envs.alfworld.houses import make_house_pool
@@ -298,6 +305,13 @@ def test_added_data_is_filtered_and_found_by_name(original: Path, tmp_path: Path
     assert env.unwrapped.split_sizes() == {"train": 5, "val": 5, "test": 5, "warmup": 0}
     with pytest.raises(DataError, match="there already"):
         import_data(original)
+
+
+def test_published_numbers_of_games_are_stated_once() -> None:
+    (published,) = DATA_SETS["alfworld"].published
+    assert published is PUBLISHED_GAMES
+    (counted,) = ALFWorldEnv.count_published(ALFWorldEnv.Options.read(ENV, {"games": "installed"}))
+    assert counted is PUBLISHED_GAMES
 
 
 def test_data_without_a_playable_game_is_refused(tmp_path: Path) -> None:

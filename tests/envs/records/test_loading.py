@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import fedagentgym
-from fedagentgym.base.errors import FedAgentGymError
+from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.envs import open_env
 from fedagentgym.envs.records.loading import find_kind, is_ordered, rate_query
 from fedagentgym.testing import check_env
@@ -183,6 +183,13 @@ def test_folders_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "own.db").write_bytes(b"this is no database" * 100)
     with pytest.raises(FedAgentGymError, match="as a SQLite database"):
         open_env(RECORDS, data=str(tmp_path)).reset(seed=0)
+
+
+def test_two_files_of_one_name_are_refused(own: Path) -> None:
+    make_database(own / "ward.sqlite")
+    with pytest.raises(DataError, match=r"has two databases of one name, ward\.db and ward\.sqlite: rename") as refused:
+        open_env(RECORDS, data=str(own))
+    assert "\n" not in str(refused.value)
 
 
 NO_ANSWERS = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError, FedAgentGymError
+from fedagentgym.base.progress import Progress
 from fedagentgym.envs.make import open_env
 from fedagentgym.envs.webshop import loading, stock
 from fedagentgym.envs.webshop.arrays import open_folder
@@ -242,6 +244,25 @@ def test_a_failed_import_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(DataError, match="record 1"):
         stock.import_data(write(tmp_path / "raw", [RECORD, {**RECORD, "asin": "B2", "pricing": "x"}]))
     assert not any((tmp_path / "data").iterdir())
+
+
+@pytest.mark.parametrize("count", [0, 3, 4, 7])
+def test_progress_counts_the_records_that_were_taken(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Counter(Progress):
+        done = 0
+
+        def advance(self, n: int = 1, **fields: object) -> None:
+            self.done += n
+
+    bar = Counter()
+    monkeypatch.setattr(stock, "COUNT_EVERY", 4)
+    monkeypatch.setattr(stock, "show_progress", lambda *args: nullcontext(bar))
+    files = find_files(write(tmp_path / "raw", [{**RECORD, "asin": f"B{number}"} for number in range(count)]))
+    for taken, _ in enumerate(stock._iter_with_progress(files)):
+        assert bar.done <= taken
+    assert bar.done == count
 
 
 @pytest.mark.parametrize(
