@@ -380,7 +380,8 @@ def parse_json(text: str | bytes, where: str, *, halves: bool = False, deepest: 
     except json.JSONDecodeError as error:
         raise DataError(f"{where}: not valid JSON, line {error.lineno}, column {error.colno}: {error.msg}") from None
     except UnicodeDecodeError as error:
-        raise DataError(f"{where}: not valid JSON: not UTF-8 text (byte {error.start})") from None
+        encoding = re.sub(r"utf-(\d+).*", r"UTF-\1", error.encoding)  # such as utf-16-le
+        raise DataError(f"{where}: not valid JSON: not {encoding} text (byte {error.start})") from None
     except UnicodeEncodeError:
         raise DataError(f"{where}: not usable JSON: a text holds half of a character (a lone surrogate)") from None
     except ValueError as error:

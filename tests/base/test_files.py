@@ -253,6 +253,15 @@ def test_a_whole_character_in_two_halves_is_read() -> None:
         parse_json(b'"\xed\xa0\xbd"', "a file")
 
 
+@pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16", "UTF-16-LE", "UTF-16-BE", "UTF-32", "UTF-32-LE"])
+def test_the_message_about_a_broken_text_names_its_encoding(encoding: str) -> None:
+    text = '["a", "ü"]'.encode(encoding)
+    assert parse_json(text, "a file") == ["a", "ü"]
+    broken = text[:-1] if "-8" not in encoding else text.replace(b"\xc3", b"\xff")
+    with pytest.raises(DataError, match=f"a file: not valid JSON: not {encoding[:6].rstrip('-')} text"):
+        parse_json(broken, "a file")
+
+
 def test_the_folder_in_which_one_is_has_a_name_and_is_not_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
