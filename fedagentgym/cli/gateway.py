@@ -242,5 +242,5 @@ def _report(found: Rollouts) -> None:
         print_result(f"{int(counts['without_action'])} episodes have no action")
     if counts["retries"]:
         print_result(f"{int(counts['retries'])} episodes were begun again, since the program ended or was late")
-    for name in (name for name in counts if name.startswith("lost/")):
+    for name in (name for name, number in counts.items() if number and name.startswith("lost/")):
         print_result(f"{int(counts[name])} episodes were lost: {name.removeprefix('lost/').replace('_', ' ')}")
