@@ -13,7 +13,7 @@ from fedagentgym.base.errors import FedAgentGymError, OptionError, RefusedError,
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
 from fedagentgym.federation.exchange import ClientContext, Operation
-from fedagentgym.federation.message import Array, Message
+from fedagentgym.federation.message import REPORT_BYTES, Array, Message
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group
 
@@ -157,6 +157,11 @@ class BaseAlgorithm(Generic[S]):
     def episode_bytes(self) -> int:
         """Maximum size of one episode in a message."""
         return EPISODE_BYTES + TOKEN_BYTES * self.runtime.agent.policy.context_length
+
+    @property
+    def report_bytes(self) -> int:
+        """Maximum size of a client's report with its sampled episodes."""
+        return REPORT_BYTES * (1 + self.runtime.spec.sampled_episodes)
 
     def sample_episodes(self, groups: Sequence[Group], client: ClientContext[Site]) -> list[dict[str, Any]]:
         """Choose a few episodes for the run's `trajectories` folder.

@@ -82,6 +82,7 @@ class Scale:
         rows_per_episode: Rows of the loss per episode at most: one, or one for each turn.
         roles: Tasks that are set aside, by role.
         held: The number of tasks of each client; empty if they are not known.
+        generated: Whether the tasks are known to come from a generator.
     """
 
     learning: LearningSettings = field(default_factory=LearningSettings)
@@ -90,6 +91,7 @@ class Scale:
     rows_per_episode: int = 1
     roles: Mapping[str, int] = field(default_factory=dict)
     held: tuple[int, ...] = ()
+    generated: bool = False
 
     def count_updates(self, episodes: int) -> int:
         """Optimizer steps of one policy step on this many episodes."""

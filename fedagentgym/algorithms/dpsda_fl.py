@@ -254,11 +254,12 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
     def describe(cls, settings: DPSDASettings, scale: Scale) -> Card:
         """Return the card: every client votes on the candidates of every iteration, then the server trains alone.
 
-        Unless `candidates_from` is `generator`, it counts replies of the model, several for each candidate. No answers are used:
-        clients compare the texts of their tasks, and synthetic tasks come with answers.
+        Unless candidates are known to come from a generator, it counts replies of the model, several for each candidate. No
+        answers are used: clients compare the texts of their tasks, and synthetic tasks come with answers.
         """
         votes, fresh = settings.candidates * settings.iterations, settings.candidates // 2 * (settings.iterations - 1)
-        written = 0 if settings.candidates_from == "generator" else ATTEMPTS * (settings.candidates + fresh)
+        drawn = settings.candidates_from == "generator" or (settings.candidates_from == "auto" and scale.generated)
+        written = 0 if drawn else ATTEMPTS * (settings.candidates + fresh)
         trained, imitated = scale.count_local_work(settings.local_steps), Work(optimizer_steps=settings.local_steps)
         return replace(
             super().describe(settings, scale),

@@ -35,7 +35,6 @@ from fedagentgym.base.streams import generator
 from fedagentgym.federation.algorithm import Failure, Round, RoundResult, ServerState
 from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import (
-    REPORT_BYTES,
     Array,
     ArrayForm,
     AtMost,
@@ -126,8 +125,9 @@ class EvolutionStrategies(BaseAlgorithm[ESSettings]):
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         rows, population = Rows.make_forms(self.settings.population), self.settings.population
-        sampled = REPORT_BYTES * (1 + self.runtime.spec.sampled_episodes)
-        reply = Form(scores={"score": ArrayForm("float32", (population,))}, text=CONTROL_BYTES, report=sampled)
+        reply = Form(
+            scores={"score": ArrayForm("float32", (population,))}, text=CONTROL_BYTES, report=self.report_bytes
+        )
         kept = Form(sets={POLICY: self.runtime.make_weight_forms(optional=True)}, text=CONTROL_BYTES)
         return {"score": Operation(self.score, Form(scores=rows, text=CONTROL_BYTES, report=0), reply, kept)}
 

@@ -34,7 +34,7 @@ from fedagentgym.federation.aggregation import LossRule
 from fedagentgym.federation.algorithm import OPTIMIZER, Round, RoundResult, ServerState
 from fedagentgym.federation.checks import ASSUMED
 from fedagentgym.federation.exchange import ClientContext, Operation
-from fedagentgym.federation.message import REPORT_BYTES, Form, Message
+from fedagentgym.federation.message import Form, Message
 
 PARAMETERS = Sent("parameters", "the parameters after local training", "the server, their mean by all clients")
 
@@ -85,12 +85,10 @@ class Averaging(AveragingSteps[L]):
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         """Return the one operation of clients, `train`."""
-        sampled = REPORT_BYTES * (1 + self.runtime.spec.sampled_episodes)
         forms = self.runtime.make_weight_forms()
         request = Form(forms, sets=dict.fromkeys(self.sent_sets, forms), text=CONTROL_BYTES, report=0)
-        return {
-            "train": Operation(self.train_client, request, replace(request, report=sampled), self.make_state_form())
-        }
+        reply = replace(request, report=self.report_bytes)
+        return {"train": Operation(self.train_client, request, reply, self.make_state_form())}
 
     @classmethod
     def describe(cls, settings: L, scale: Scale) -> Card:

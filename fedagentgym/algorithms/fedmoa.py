@@ -246,7 +246,8 @@ class FedMOA(Averaging[FedMOASettings]):
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         form = Form(self.runtime.make_weight_forms(), text=CONTROL_BYTES + OBJECTIVE_BYTES)
-        return {"train": Operation(self.train_client, form, form, self.make_state_form(text=OBJECTIVE_BYTES))}
+        reply = replace(form, report=self.report_bytes)
+        return {"train": Operation(self.train_client, form, reply, self.make_state_form(text=OBJECTIVE_BYTES))}
 
     @classmethod
     def describe(cls, settings: FedMOASettings, scale: Scale) -> Card:

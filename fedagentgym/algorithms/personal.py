@@ -32,7 +32,7 @@ from fedagentgym.federation.aggregation import Mean
 from fedagentgym.federation.algorithm import OPTIMIZER, ServerState
 from fedagentgym.federation.checks import UpdateChecks
 from fedagentgym.federation.exchange import ClientContext, Operation
-from fedagentgym.federation.message import REPORT_BYTES, Array, ArrayForm, Form, Message, Parameters
+from fedagentgym.federation.message import Array, ArrayForm, Form, Message, Parameters
 from fedagentgym.learning.state import SiteState
 
 PERSONAL = "personal"
@@ -97,7 +97,7 @@ class Personal(Averaging[P]):
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         shared, own = ({name: ArrayForm(part.dtype.name, part.shape) for name, part in p.items()} for p in self._start)
         request = Form(shared, text=CONTROL_BYTES, report=0)
-        reply = replace(request, report=REPORT_BYTES * (1 + self.runtime.spec.sampled_episodes))
+        reply = replace(request, report=self.report_bytes)
         kept = self.make_state_form()
         kept = replace(
             kept, sets={**kept.sets, PERSONAL: {name: replace(form, optional=True) for name, form in own.items()}}

@@ -233,11 +233,12 @@ class PubSwap(OnPublicTasks[PubSwapSettings], Averaging[PubSwapSettings]):
         answers = self.settings.public_tasks * self.learning.group_size * self.episode_bytes
         ids = 256 * self.settings.public_tasks
         state, plain, own = Form(sets=kept, text=CONTROL_BYTES + answers), Form(text=CONTROL_BYTES), Form(text=answers)
+        reply = Form(parameters, text=CONTROL_BYTES, report=self.report_bytes)
         ask, finish = Form(maybe, text=CONTROL_BYTES + ids), Form(maybe, text=CONTROL_BYTES)
         return {
             "generate": Operation(self.generate, request=ask, reply=own, state=state),
             "learn": Operation(self.learn, request=own, reply=plain, state=state),
-            "finish": Operation(self.finish, request=finish, reply=replace(finish, weights=parameters), state=state),
+            "finish": Operation(self.finish, request=finish, reply=reply, state=state),
         }
 
     @classmethod

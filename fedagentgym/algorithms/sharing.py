@@ -36,7 +36,7 @@ from fedagentgym.base.streams import Stream
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.federation.algorithm import Failure, Round, RoundResult, ServerState
 from fedagentgym.federation.exchange import ClientContext, Operation
-from fedagentgym.federation.message import REPORT_BYTES, Array, ArrayForm, Form, Message
+from fedagentgym.federation.message import Array, ArrayForm, Form, Message
 from fedagentgym.learning.rollouts import regrade_trajectory
 from fedagentgym.learning.state import COSTS, SiteState, mean_metrics
 from fedagentgym.learning.trajectory import Group, Trajectory, Turn, from_plain, map_tokens_to_turns, to_plain
@@ -326,7 +326,7 @@ class Sharing(OnPublicTasks[S]):
         everyone = answers * max(1, len(self.client_ids()))
         state, plain = Form(sets=kept, text=CONTROL_BYTES + answers), Form(text=CONTROL_BYTES)
         ask = Form(text=CONTROL_BYTES + 256 * self.settings.public_tasks)
-        reported = Form(text=CONTROL_BYTES, report=REPORT_BYTES * (1 + self.runtime.spec.sampled_episodes))
+        reported = Form(text=CONTROL_BYTES, report=self.report_bytes)
         return {
             "generate": Operation(self.generate, request=ask, reply=Form(text=answers), state=state),
             "learn": Operation(self.learn, request=Form(text=CONTROL_BYTES + everyone), reply=plain, state=state),

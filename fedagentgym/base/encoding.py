@@ -177,9 +177,9 @@ def read_header(data: bytes | memoryview, *, limit: int | None = None, header_li
         found = bytes(view[: len(MAGIC)])
         raise DataError(f"not an encoded value of version {MAGIC.decode()}: it begins with {found!r}")
     length = int.from_bytes(view[len(MAGIC) : _PREFIX], "little")
-    if length > min(MAX_HEADER, len(view) - _PREFIX):
+    if length > len(view) - _PREFIX:
         raise DataError(f"encoded value declares a header of {length} bytes, {len(view) - _PREFIX} are there")
-    admitted = min((each for each in (limit, header_limit) if each is not None), default=length)
+    admitted = min(each for each in (MAX_HEADER, limit, header_limit) if each is not None)
     if length > admitted:
         raise DataError(f"encoded value declares a header of {length} bytes, at most {admitted} are allowed")
     head = bytes(view[_PREFIX : _PREFIX + length])

@@ -27,7 +27,7 @@ from typing import IO, Any
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from fedagentgym.base.errors import DataError, describe_error, is_clean_text
+from fedagentgym.base.errors import DataError, OptionError, describe_error, is_clean_text
 
 MAX_TEXT = 1 << 28
 """The largest text or JSON file that is read at once: 256 MiB."""
@@ -118,6 +118,19 @@ def format_path(path: str | Path) -> str:
     text = str(path)
     shown = text if text.isprintable() else repr(text)
     return shown if len(shown) <= 300 else shown[:300] + "..."
+
+
+def get_name(path: Path) -> str:
+    """The name of a file or folder, also of `.` and `..`, whose paths have none."""
+    return path.name if path.name not in ("", "..") else path.resolve().name
+
+
+def locate_replaced(folder: Path) -> Path:
+    """The whole path of a folder that is about to be replaced; the folder in which this process runs cannot be, nor one above."""
+    place = folder.resolve()
+    if Path.cwd().is_relative_to(place):
+        raise OptionError(f"{format_path(folder)} is replaced as a whole, and you are in it: name a folder below it")
+    return place
 
 
 @contextlib.contextmanager
@@ -367,7 +380,8 @@ def parse_json(text: str | bytes, where: str, *, halves: bool = False, deepest: 
     except json.JSONDecodeError as error:
         raise DataError(f"{where}: not valid JSON, line {error.lineno}, column {error.colno}: {error.msg}") from None
     except UnicodeDecodeError as error:
-        raise DataError(f"{where}: not valid JSON: not UTF-8 text (byte {error.start})") from None
+        encoding = re.sub(r"utf-(\d+).*", r"UTF-\1", error.encoding)  # such as utf-16-le
+        raise DataError(f"{where}: not valid JSON: not {encoding} text (byte {error.start})") from None
     except UnicodeEncodeError:
         raise DataError(f"{where}: not usable JSON: a text holds half of a character (a lone surrogate)") from None
     except ValueError as error:

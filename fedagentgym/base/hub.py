@@ -1,7 +1,7 @@
 """The Hugging Face Hub: a folder as a repository. Only what is called a push, a pull or a download opens a connection.
 
 The library sets no limits: it waits as long as a server sends something or asks it to wait, and unpacks all that it gets. Here
-each answer has a maximum size and a minimum speed, and each call of a pull has a total time.
+each answer has a maximum size and a minimum speed, and each call of a pull or a push has a total time.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ ASKING_SECONDS, TRANSFER_SECONDS, IDLE_SECONDS = 120.0, 6 * 3600.0, 60.0
 """The time for a question, for a transfer, and for a pause in an answer."""
 SLOWEST = 4096
 """The lowest speed of an answer, in bytes a second, beyond the time of a pause."""
+SLOWEST_PUSH = 1 << 16
+"""The speed, in bytes a second, by which a push of many bytes has more time than a pull."""
 TAKEN = frozenset(
     f".{suffix}"
     for suffix in "csv gz html jinja json jsonl md npy npz parquet png safetensors txt yaml zip".split()  # noqa: SIM905
@@ -75,7 +77,8 @@ def check_hub_name(name: str) -> str:
 
 
 def push_folder(folder: Path, kind: Kind, name: str, *, private: bool = False) -> str:
-    """Make the repository if needed, and replace its files by those of this folder in one commit; returns its address."""
+    """Make the repository if needed, and replace its files by those of this folder in one commit; returns its address. It may
+    take as long as a pull, and longer by what many bytes need over a slow line."""
     check_hub_name(name)
     files = [(file.relative_to(folder).as_posix(), file) for file in sorted(folder.rglob("*")) if file.is_file()]
     refused = [path for path, _ in files if not _is_taken(path)]
@@ -83,14 +86,15 @@ def push_folder(folder: Path, kind: Kind, name: str, *, private: bool = False) -
         raise DataError(f"{folder}: {refused[0]} is not a file of a kind that is pushed: {', '.join(sorted(TAKEN))}")
     with open_hub(f"cannot push to {name}") as hub:
         api = hub.HfApi()
-        api.create_repo(name, repo_type=kind, private=private, exist_ok=True)
+        call_within(ASKING_SECONDS, lambda: api.create_repo(name, repo_type=kind, private=private, exist_ok=True))
         added = [hub.CommitOperationAdd(path, file) for path, file in files]
         kept = {path for path, _ in files}
-        old = [
-            path for path in api.list_repo_files(name, repo_type=kind) if path not in kept and path != ".gitattributes"
-        ]
+        there = call_within(ASKING_SECONDS, lambda: api.list_repo_files(name, repo_type=kind))
+        old = [path for path in there if path not in kept and path != ".gitattributes"]
         changes = [*added, *(hub.CommitOperationDelete(path) for path in old)]
-        done = api.create_commit(name, changes, repo_type=kind, commit_message="Push by fedagentgym")
+        about = {"repo_type": kind, "commit_message": "Push by fedagentgym"}
+        seconds = TRANSFER_SECONDS + sum(file.stat().st_size for _, file in files) / SLOWEST_PUSH
+        done = call_within(seconds, lambda: api.create_commit(name, changes, **about))
         return str(done.repo_url)
 
 
@@ -165,6 +169,7 @@ def open_hub(failure: str) -> Iterator[Any]:
     """The library; its errors become a `DataError` that begins with `failure`."""
     hub = require("huggingface_hub", "train")
     settings = require("huggingface_hub.utils", "train")
+    shown = not settings.are_progress_bars_disabled()
     settings.disable_progress_bars()
     verbosity = settings.logging.get_verbosity()
     settings.logging.set_verbosity_error()
@@ -178,7 +183,8 @@ def open_hub(failure: str) -> Iterator[Any]:
     except Exception as error:
         raise DataError(f"{failure}: {' '.join(describe_error(error).split())}") from error
     finally:
-        settings.enable_progress_bars()
+        if shown:
+            settings.enable_progress_bars()
         settings.logging.set_verbosity(verbosity)
 
 

@@ -158,19 +158,23 @@ def add_model(source: str, name: str | None, revision: str | None, as_json: bool
 @model.command("list", epilog="Example: fedagentgym model list")
 @JSON
 def list_models(as_json: bool) -> None:
-    """List the models that were added, and those that can be added by name."""
+    """List the models that were added, and those that can be added by name; with --json these have no folder."""
     from fedagentgym.agents.model import store
     from fedagentgym.agents.model.sources import PACKAGED
 
     there = store.list_models()
+    others = sorted(PACKAGED.keys() - {one.name for one in there})
     if as_json:
-        click.echo(json.dumps([{**one._asdict(), "folder": str(one.folder)} for one in there]))
+        found = [{**one._asdict(), "folder": str(one.folder)} for one in there]
+        absent = {"folder": None, "digest": None, "bytes": None}
+        about = [{"name": name, "source": PACKAGED[name].source, "licence": PACKAGED[name].licence} for name in others]
+        click.echo(json.dumps([*found, *({**one, **absent} for one in about)]))
         return
     for one in there:
         print_result(
             f"{one.name}: {format_fixed(one.bytes / 1e6)} MB, licence {one.licence or 'not stated'}, from {one.source}"
         )
-    for name in sorted(PACKAGED.keys() - {one.name for one in there}):
+    for name in others:
         print_result(f"{name}: not here (model add {name})")
 
 

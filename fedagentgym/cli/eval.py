@@ -55,7 +55,7 @@ COLUMNS = ("success", "score", "turns", "invalid", "format_broken", "tokens")
         "number": ("run",),
         "scenarios": ("suite",),
         "only": ("check",),
-        "trust_plugins": ("run", "agent"),
+        "trust_plugins": ("run",),
     },
     excludes=(("best", "number"), ("run", "agent")),
 )

@@ -12,7 +12,7 @@ import click
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.escape import quote_word
-from fedagentgym.base.files import atomic_folder, write_atomic
+from fedagentgym.base.files import atomic_folder, format_path, write_atomic
 from fedagentgym.base.progress import print_result
 from fedagentgym.base.rounding import format_fixed
 from fedagentgym.cli.gateway_programs import NEEDED, PROGRAMS, RUN_FILE
@@ -94,6 +94,8 @@ def serve(
     refuse_keys(agent_set, dict.fromkeys(("harness.command", "harness.processes"), started))
     world = _open_env(env, split, env_set)
     player, harness = _make_player(agent, agent_set, world, ())
+    if output.is_dir():
+        raise OptionError(f"--out {format_path(output)}: it is a folder, a file is expected")
     key, place = secrets.token_hex(16), output.with_name(f"{output.name}.key")
     harness.keys[key] = "outside"
     write_atomic(place, key, mode=0o600)
@@ -240,5 +242,5 @@ def _report(found: Rollouts) -> None:
         print_result(f"{int(counts['without_action'])} episodes have no action")
     if counts["retries"]:
         print_result(f"{int(counts['retries'])} episodes were begun again, since the program ended or was late")
-    for name in (name for name in counts if name.startswith("lost/")):
+    for name in (name for name, number in counts.items() if number and name.startswith("lost/")):
         print_result(f"{int(counts[name])} episodes were lost: {name.removeprefix('lost/').replace('_', ' ')}")

@@ -15,6 +15,7 @@ import click
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError, MissingExtraError, OptionError
 from fedagentgym.base.escape import escape_markdown
+from fedagentgym.base.files import get_name
 from fedagentgym.base.hub import LICENCE, Kind, check_hub_name, check_licence, pull_folder, push_folder, write_head
 from fedagentgym.base.progress import print_result
 from fedagentgym.base.rounding import count_things
@@ -92,7 +93,7 @@ def identify(path: Path) -> tuple[Kind, str]:
     from fedagentgym.experiment.agent_file import has_agent_file, read_agent_file
 
     if path.is_dir() and has_agent_file(path):
-        return "model", f"the agent {read_agent_file(path).run.get('name', path.name)}"
+        return "model", f"the agent {read_agent_file(path).run.get('name', get_name(path))}"
     archives = list_archives(path)
     for archive in archives:
         archive.check()

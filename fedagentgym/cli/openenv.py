@@ -28,7 +28,7 @@ from fedagentgym.cli.options import (
     option,
     parse_assignments,
 )
-from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.core import SUCCESS_REWARD, TextEnv
 from fedagentgym.envs.tasks import shorten_env_id
 from fedagentgym.version import __version__
 
@@ -99,7 +99,7 @@ def write_package(
         "wheel": "" if wheel is None else f" wheels/{wheel.name}",
         "role": " ".join(env.role.split()),
         "whose": "" if client_split is None else f", as client {client} of {client_split.name} holds it",
-        "highest": json.dumps(10.0 if not env._pays_score else 1.0),
+        "highest": json.dumps(1.0 if env.options.reward == "score" else SUCCESS_REWARD),
         "extra": "openenv,alfworld" if "alfworld" in name else "openenv",
     }
     with atomic_folder(folder) as made:

@@ -16,6 +16,7 @@ from fedagentgym.agents.protocols import Player
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.encoding import shorten_digest
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError, join_names, unknown_name_error
+from fedagentgym.base.files import get_name
 from fedagentgym.base.settings import merge
 from fedagentgym.envs import open_env
 from fedagentgym.envs.make import read_options
@@ -153,7 +154,7 @@ def open_evaluation(request: EvaluationRequest) -> OpenedEvaluation:
             set_threads(played.threads)
         else:
             played = AgentSettings.load(request.agent, "agent")
-            name = Path(str(request.agent.get("model") or request.agent.get("name"))).name
+            name = get_name(Path(str(request.agent.get("model") or request.agent.get("name"))))
         agent, described = make_agent(played, first.env, seed), describe_agent(played)
     config = EvaluationConfig(
         name=name,

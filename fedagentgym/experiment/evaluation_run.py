@@ -21,7 +21,7 @@ from fedagentgym.agents.players.own import Agent
 from fedagentgym.agents.protocols import Player
 from fedagentgym.base.encoding import canonical_json, digest
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.files import format_path, format_yaml, read_json, remove_partial, write_atomic
+from fedagentgym.base.files import format_path, format_yaml, get_name, read_json, remove_partial, write_atomic
 from fedagentgym.base.process import get_logger
 from fedagentgym.base.progress import show_progress
 from fedagentgym.base.settings import Settings
@@ -169,7 +169,7 @@ def run_evaluation(
             length = int(agent.policy.context_length)  # type: ignore[attr-defined]
             if (warning := describe_caches(policy_model, length, together)) is not None:
                 log.warning("%s", warning)
-        with show_progress(folder.name, total=total, most_tokens=most or None) as bar:
+        with show_progress(get_name(folder), total=total, most_tokens=most or None) as bar:
             for one in sets:
                 ids, player = _choose_tasks(one), with_temperature(agent, one.settings.temperature)
                 about = {"temperature": one.settings.temperature, "policy": policy}

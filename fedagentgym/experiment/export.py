@@ -209,6 +209,15 @@ def write_model_card(file: AgentFile, *, base: str | None, licence: str | None, 
             f"Success {format_fixed(found['success'], 3)} (interval {format_range(found['low'], found['high'], 3)})"
             f" on {found['tasks']:,.0f} tasks of {where}, at temperature {file.evaluation.temperature:g}.\n"
         )
+    form = "It answers in the form that it was trained in"
+    limits = "It was evaluated only in the environment that it was trained in."
+    if base is None:
+        form += " and knows no other"
+        limits += " Its replies to other texts are meaningless."
+    else:
+        limits += (
+            f" Its replies to other texts were not tested, and may be worse than those of {escape_markdown(base)}."
+        )
     origin = "made from scratch, a small network for one environment" if base is None else f"trained from {base}"
     parts = [
         f"---\n{yaml.safe_dump(head, sort_keys=False)}---\n",
@@ -220,12 +229,11 @@ def write_model_card(file: AgentFile, *, base: str | None, licence: str | None, 
         result,
         f"Training was {escape_markdown(format_privacy(run['privacy']))}.\n" if "privacy" in run else "",
         "## Use\n",
-        "It answers in the form that it was trained in and knows no other: `agent.yaml` holds its prompt, context, parser and"
-        " decoding. To evaluate it with these:\n",
+        f"{form}: `agent.yaml` holds its prompt, context, parser and decoding. To evaluate it with these:\n",
         "```\nfedagentgym eval --agent FOLDER\n```\n",
         "The weights and the tokenizer alone:\n",
         _LOADING,
         "## Limits\n",
-        "It was evaluated only in the environment that it was trained in. Its replies to other texts are meaningless.\n",
+        f"{limits}\n",
     ]
     return "\n".join(part for part in parts if part)

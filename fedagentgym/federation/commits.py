@@ -179,7 +179,7 @@ class CommitStore:
 
     def keep_only(self, newest: int, best: Collection[int]) -> None:
         """Remove all global states except those of the last `newest` rounds and of the `best` rounds."""
-        for number in self.list_rounds()[:-newest]:
+        for number in self.list_rounds()[::-1][newest:]:
             if number not in best:
                 (self.get_path(number) / "global.bin").unlink(missing_ok=True)
 

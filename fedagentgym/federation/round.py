@@ -94,6 +94,10 @@ class ServerConfig:
     on_progress: ProgressCallback | None = None
     began: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.keep_rounds < 1:
+            raise OptionError("keep_rounds is at least 1: a run continues from its newest round")
+
 
 class FinishedRounds(NamedTuple):
     """The commit of the last round, and the records of all rounds with their evaluations."""

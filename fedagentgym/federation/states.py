@@ -136,5 +136,5 @@ def _locate(folder: Path | None, client: int, name: StateName, suffix: str = "st
 def _read_verified(path: Path) -> bytes:
     seal, _, data = read_bytes(path).partition(b"\n")
     if seal != bytes_digest(data).encode("ascii"):
-        raise DataError(f"{path}: the stored state is damaged, its digest does not match")
+        raise DataError(f"{path}: the stored {path.suffix[1:]} is damaged, its digest does not match")
     return data

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.files import format_path
+from fedagentgym.base.files import format_path, get_name
 from fedagentgym.base.rounding import format_fixed, subtract_shown
 from fedagentgym.base.statistics import MIN_REPLICATES, Difference, Values, correct, find_quartiles, mean
 from fedagentgym.leaderboard.metrics import METRICS, Interval
@@ -148,7 +148,7 @@ def load_played(path: Path, name: str | None = None) -> Played:
             config = first.config
         return Played(name or result.entry.title, indexed, result.suite.track == "methods", path, curves, config)
     if path.is_file():
-        return Played(name or path.name, read_file(path, 0), False, path)
+        return Played(name or get_name(path), read_file(path, 0), False, path)
     runs = find_runs(path)
     if not runs:
         raise DataError(f"{format_path(path)} is not a run, a folder of runs, a result or a file of episodes")
@@ -168,7 +168,7 @@ def load_played(path: Path, name: str | None = None) -> Played:
         if run.is_finished and run.record.curve:
             curves.setdefault("", []).append(run.record.curve)
     trained = any("partition" in run.config for run in runs)
-    return Played(name or path.name, found, trained, path, curves, runs[0].config)
+    return Played(name or get_name(path), found, trained, path, curves, runs[0].config)
 
 
 def compare(played: Sequence[Played], measure: str = "success") -> Comparison:

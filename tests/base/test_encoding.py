@@ -159,6 +159,19 @@ def test_forged_bytes_are_refused_before_memory_is_taken(data: bytes) -> None:
     assert peak < 4_000_000
 
 
+def test_the_message_about_a_long_header_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = encode(["a" * 100])
+    length = len(data) - 12
+    with pytest.raises(DataError, match=f"a header of {length} bytes, {length - 1} are there"):
+        decode(data[:-1])
+    for limits in ({"limit": 50}, {"header_limit": 50}, {"limit": 80, "header_limit": 50}):
+        with pytest.raises(DataError, match=f"a header of {length} bytes, at most 50 are allowed"):
+            decode(data, **limits)
+    monkeypatch.setattr("fedagentgym.base.encoding.MAX_HEADER", 50)
+    with pytest.raises(DataError, match=f"a header of {length} bytes, at most 50 are allowed"):
+        decode(data)
+
+
 def test_a_limit_refuses_what_declares_more() -> None:
     data = encode(np.zeros(1000))
     assert decode(data, limit=len(data)).shape == (1000,)

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from fedagentgym.base.errors import DataError
+from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import (
     atomic_folder,
     cache_folder,
     data_folder,
+    get_name,
+    locate_replaced,
     lock_file,
     parse_json,
     read_json,
@@ -249,3 +251,25 @@ def test_a_whole_character_in_two_halves_is_read() -> None:
     assert parse_json('"\\ud83d\\ude00 \\\\ud83d"', "a file") == "\N{GRINNING FACE} \\ud83d"
     with pytest.raises(DataError, match="not UTF-8 text"):
         parse_json(b'"\xed\xa0\xbd"', "a file")
+
+
+@pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16", "UTF-16-LE", "UTF-16-BE", "UTF-32", "UTF-32-LE"])
+def test_the_message_about_a_broken_text_names_its_encoding(encoding: str) -> None:
+    text = '["a", "ü"]'.encode(encoding)
+    assert parse_json(text, "a file") == ["a", "ü"]
+    broken = text[:-1] if "-8" not in encoding else text.replace(b"\xc3", b"\xff")
+    with pytest.raises(DataError, match=f"a file: not valid JSON: not {encoding[:6].rstrip('-')} text"):
+        parse_json(broken, "a file")
+
+
+def test_the_folder_in_which_one_is_has_a_name_and_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "outer" / "inner").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "outer" / "inner")
+    assert [get_name(Path(one)) for one in (".", "..", "../inner", "new")] == ["inner", "outer", "inner", "new"]
+    assert locate_replaced(Path("new")) == tmp_path / "outer" / "inner" / "new"
+    assert locate_replaced(Path("../new")) == tmp_path / "outer" / "new"
+    for one in (".", "..", "../inner", str(tmp_path)):
+        with pytest.raises(OptionError, match="is replaced as a whole, and you are in it"):
+            locate_replaced(Path(one))

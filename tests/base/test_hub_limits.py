@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import sys
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
@@ -14,7 +15,7 @@ import pytest
 from fedagentgym.agents.model.sources import fetch_from_hub
 from fedagentgym.base import hub
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.hub import call_within, pull_folder
+from fedagentgym.base.hub import call_within, pull_folder, push_folder
 from fedagentgym.base.peers import PeerError
 from tests.hub_server import HubServer
 from tests.network import stop_server
@@ -140,6 +141,34 @@ def test_a_file_is_as_long_as_any_may_be(
     if not fits:
         with pytest.raises(DataError, match="longer than the 100 bytes"), hub.open_hub("cannot"):
             library.get_session().get(f"{server.url}/a")
+
+
+@pytest.mark.parametrize("silent", ["create_repo", "list_repo_files", "create_commit"])
+def test_a_push_ends_if_the_hub_is_silent(
+    silent: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call has a time; a commit has longer, by the size of its files."""
+    library: Any = pytest.importorskip("huggingface_hub")
+    (tmp_path / "a.json").write_text(" " * 100)
+    monkeypatch.setattr(hub, "ASKING_SECONDS", 0.3)
+    monkeypatch.setattr(hub, "TRANSFER_SECONDS", 0.2)
+    monkeypatch.setattr(hub, "SLOWEST_PUSH", 1000)
+    for name in ("create_repo", "list_repo_files", "create_commit"):
+        wait = 5.0 if name == silent else 0.0
+        monkeypatch.setattr(library.HfApi, name, lambda *_, wait=wait, **__: time.sleep(wait) or [])
+    with pytest.raises(DataError, match=r"^cannot push to me/it: no end within 0\.3 s"):
+        push_folder(tmp_path, "dataset", "me/it")
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_afterwards_progress_bars_are_as_they_were(shown: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    bars: Any = pytest.importorskip("huggingface_hub.utils")
+    module: Any = sys.modules["huggingface_hub.utils.tqdm"]  # the package has a class of that name
+    monkeypatch.setattr(module, "HF_HUB_DISABLE_PROGRESS_BARS", None)
+    monkeypatch.setattr(module, "progress_bar_states", {"_global": shown})
+    with hub.open_hub("cannot"):
+        assert bars.are_progress_bars_disabled()
+    assert bars.are_progress_bars_disabled() is not shown
 
 
 def test_afterwards_the_library_is_as_it_was(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

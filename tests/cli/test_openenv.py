@@ -38,6 +38,13 @@ def test_a_package_of_an_environment(tmp_path: Path) -> None:
     assert not [file for file in folder.rglob("*") if file.is_file() and "${" in file.read_text()]
 
 
+@pytest.mark.parametrize(("reward", "highest"), [("score", 1.0), ("success10", 10.0)])
+def test_the_range_of_rewards_is_that_of_the_environment(reward: str, highest: float, tmp_path: Path) -> None:
+    assert run("guess", "--env-set", f"reward={reward}", "--out", tmp_path / "made") == 0
+    manifest = yaml.safe_load((tmp_path / "made" / "openenv.yaml").read_text())
+    assert manifest["validation"]["reward"]["range"] == [0.0, highest]
+
+
 def test_a_package_of_one_client_holds_the_split(tmp_path: Path) -> None:
     split = fedagentgym.federate("fedagentgym/Guess-v0", clients=3, tasks_per_client=4)
     file = split.save(tmp_path / "split.json")

@@ -156,6 +156,9 @@ def test_an_empty_text_is_no_path(
         ("gateway check --agent-set harness.processes=3 -- true", "--processes says how many"),
         ("gateway check --agent-set 'harness={command: [true]}' -- true", "the program stands after --"),
         ("gateway serve --agent-set harness.command=[true]", "programs are started by you"),
+        ("gateway serve --env Guess --agent untrained-tiny --out .", "it is a folder, a file is expected"),
+        ("gateway serve --env Guess --agent untrained-tiny --out ..", "it is a folder, a file is expected"),
+        ("eval --env Guess --agent random --trust-plugins", "--trust-plugins does nothing without --run"),
         ("eval --env Guess --agent tiny --agent-set decoding.temperature=1", "evaluations sample at --temperature"),
         (
             "eval --env Guess --agent tiny --agent-set 'decoding={temperature: 1}'",

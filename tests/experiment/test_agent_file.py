@@ -15,7 +15,8 @@ from fedagentgym.agents.agent import TokenAgent
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
-from fedagentgym.experiment.agent_file import read_agent_file
+from fedagentgym.experiment.agent_file import AgentFile, read_agent_file
+from fedagentgym.experiment.export import write_model_card
 from fedagentgym.experiment.run import train
 from fedagentgym.runs.folder import RANKED
 from fedagentgym.testing.runs import SMALL_CONFIG
@@ -172,3 +173,13 @@ def test_a_folder_that_was_changed_or_is_an_adapter_alone_says_so(run: Path, tmp
     (adapter / "agent.yaml").write_text("agent: {name: tiny, contxt: session}\nenv: {id: fedagentgym/Guess-v0}\n")
     with pytest.raises(DataError, match="did you mean 'context'"):
         load_agent(adapter)
+
+
+@pytest.mark.parametrize("base", [None, "HuggingFaceTB/SmolLM2-135M-Instruct"])
+def test_the_card_says_of_a_model_made_from_nothing_that_it_knows_nothing_else(base: str | None) -> None:
+    plain = {"agent": {"name": "tiny"}, "env": {"id": "fedagentgym/Guess-v0"}}
+    run = {"name": "a", "algorithm": "fedagent", "round": 1, "rounds": 2, "clients": 3, "version": "0"}
+    card = write_model_card(AgentFile.load({**plain, "run": run}), base=base, licence=None, parameters=5)
+    for said in ("replies to other texts are meaningless", "knows no other"):
+        assert (said in card) == (base is None)
+    assert ("may be worse than those of HuggingFaceTB/SmolLM2-135M-Instruct" in card) == (base is not None)

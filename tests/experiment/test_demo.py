@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from fedagentgym.base.files import format_yaml
+from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.experiment import demo
 from fedagentgym.experiment.config import RunConfig, load_config
@@ -141,3 +144,21 @@ def test_without_torch_it_shows_the_clients_and_how_to_train(
     )
     assert all(row[2] == "500" and row[-2:] == ["100", "%"] for row in rows)
     assert "fedagentgym[train]" in " ".join(lines) and not list(tmp_path.iterdir())
+
+
+def test_the_page_names_the_settings_in_which_a_lone_run_differs(runs: Path, tmp_path: Path) -> None:
+    """A run with another learning rate is no comparison of methods alone."""
+    shutil.copytree(runs, tmp_path / "runs")
+    found = read_comparison(tmp_path / "runs" / "together")
+    assert found is not None and not any("differ" in told for _, told in found.sentences)
+    change = {"learning": {"learning_rate": 0.5, "advantage": {"name": "other"}}, "federation": {"rounds": 9}}
+    place = tmp_path / "runs" / "alone" / "config.yaml"
+    place.write_text(yaml.safe_dump(merge(yaml.safe_load(place.read_text()), change)))
+    found = read_comparison(tmp_path / "runs" / "together")
+    assert found is not None
+    ((_, told),) = found.sentences
+    keys = "learning.advantage, learning.learning_rate, federation.rounds"
+    assert told.startswith("Together minus alone: ") and told.endswith(f" The two runs also differ in {keys}.")
+    write_report(tmp_path / "runs" / "together")
+    page = (tmp_path / "runs" / "together" / "report.html").read_text()
+    assert f"The two runs also differ in {keys}." in page and "local (other settings)" in page

@@ -199,6 +199,24 @@ def test_clients_that_pass_over_their_own_tasks_are_counted_by_these() -> None:
     assert plan.round.models_down == plan.round.models_up == 15
 
 
+@pytest.mark.parametrize(("source", "generated"), [("auto", True), ("generator", True), ("model", False)])
+def test_candidates_of_a_generator_are_not_counted_as_replies(source: str, generated: bool) -> None:
+    """In an environment with a generator, and with loaded tasks."""
+    algorithm = {"name": "dpsda-fl", "candidates": 20, "synthetic_tasks": 10, "candidates_from": source}
+    plan = plan_work(load_config(merge(SMALL_CONFIG, {"algorithm": algorithm})))
+    assert plan is not None and (plan.preparation.scored == 0) == generated
+
+
+def test_candidates_for_loaded_tasks_are_counted_as_replies(tmp_path: Path) -> None:
+    rows = [{"question": f"What is {number} + 1?", "answer": str(number + 1)} for number in range(60)]
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    own = {"id": "fedagentgym/Math-v0", "options": {"data": str(tmp_path / "mine.jsonl")}}
+    algorithm = {"name": "dpsda-fl", "candidates": 20, "synthetic_tasks": 10}
+    plain = merge(SMALL_CONFIG, {"env": own, "algorithm": algorithm, "partition": {"roles": {}}})
+    plan = plan_work(load_config(plain))
+    assert plan is not None and plan.preparation.scored == 16 * (20 + 2 * 10)
+
+
 def test_steps_of_so_many_rows_are_counted() -> None:
     """64 episodes of 15 turns are 960 rows: 15 steps of 64 in each of 3 local epochs of 2 clients."""
     plain, published = (plan_run(load_config(f"paper-webshop{variant}")) for variant in ("", ":published"))

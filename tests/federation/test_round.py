@@ -38,6 +38,17 @@ def test_a_run_leaves_one_line_and_one_commit_per_round(run_toy: Run, tmp_path: 
     assert set(commit.heads) == {client for record in records for client in record["participants"]}
 
 
+def test_no_more_rounds_are_kept_than_are_asked_for(run_toy: Run, tmp_path: Path) -> None:
+    run_toy(tmp_path, rounds=5, plan={"keep_rounds": 9})
+    store = CommitStore(tmp_path / "rounds")
+    for newest, best, left in ((9, (), range(6)), (3, (1,), (1, 3, 4, 5)), (1, (1,), (1, 5)), (0, (1,), (1,))):
+        store.keep_only(newest, best)
+        assert store.list_rounds() == list(left)
+    with pytest.raises(OptionError, match="keep_rounds is at least 1"):
+        run_toy(tmp_path / "none", rounds=1, plan={"keep_rounds": 0})
+    assert not (tmp_path / "none" / "rounds").exists()
+
+
 def test_going_on_gives_the_same_as_never_having_stopped(run_toy: Run, tmp_path: Path) -> None:
     whole = run_toy(tmp_path / "whole", rounds=5)
     for rounds in (0, 2, 3, 5):

@@ -73,3 +73,15 @@ def test_a_damaged_state_is_noticed(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(DataError, match="damaged"):
         StateStore(tmp_path).get(5, FIRST)
+
+
+def test_the_message_about_a_damaged_file_says_of_what_kind_it_is(tmp_path: Path) -> None:
+    store = StateStore(tmp_path, write_through=True)
+    store.put(5, FIRST, b"one")
+    store.put_answer(5, FIRST, "sha256:abc", b"answer")
+    for file in tmp_path.rglob("*.*"):
+        file.write_bytes(file.read_bytes() + b"more")
+    with pytest.raises(DataError, match="the stored state is damaged"):
+        store.get(5, FIRST)
+    with pytest.raises(DataError, match="the stored answer is damaged"):
+        store.get_answer(5, FIRST, "sha256:abc")

@@ -53,6 +53,12 @@ def test_results_are_compared(results: Path, tmp_path: Path, capsys: pytest.Capt
     assert np.mean([one["differences"]["expert"]["mean"] for one in parts]) == pytest.approx(more.mean)
 
 
+def test_the_folder_in_which_one_is_has_a_name(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = write_run(tmp_path / "mine")
+    monkeypatch.chdir(place)
+    assert load_played(Path()).name == "mine"
+
+
 # ---- the page ---------------------------------------------------------------------------------------------------------
 
 Outcomes = dict[str, list[float]]

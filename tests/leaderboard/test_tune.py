@@ -12,6 +12,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from fedagentgym.cli.main import main
 from fedagentgym.federation.commits import CommitStore
 from fedagentgym.leaderboard import play, tune
 from fedagentgym.leaderboard.entries import list_baselines, make_baseline
-from fedagentgym.leaderboard.grid import Choice, Trial, choose_trial
+from fedagentgym.leaderboard.grid import Choice, Trial, Tuning, choose_trial
 from fedagentgym.leaderboard.page.build import build_site
 from fedagentgym.leaderboard.play import open_entry
 from fedagentgym.leaderboard.results import Result, pack
@@ -36,6 +37,7 @@ from fedagentgym.leaderboard.suite import (
     make_tuning,
     open_scenario,
 )
+from fedagentgym.leaderboard.tune import list_edges
 from fedagentgym.leaderboard.verify import verify
 from fedagentgym.runs.archive import Archive, write_archive
 from fedagentgym.runs.claims import RefutedError
@@ -439,3 +441,26 @@ def test_a_search_whose_process_is_killed_ten_times_chooses_the_same(searched: P
         process.wait()
     assert subprocess.run(line, check=False).returncode == 0
     assert read_choice(tmp_path) == read_choice(searched)
+
+
+@pytest.mark.parametrize(
+    ("knob", "values", "chosen", "edges"),
+    [
+        ("algorithm.server_step", [1, 1.5, 2], (0.1, 2), ["smallest learning_rate", "largest server_step"]),
+        ("algorithm.server_step", [2, 1, 1.5], (0.2, 1), ["smallest server_step"]),
+        ("algorithm.server_step", [1, 1.5, 2], (0.2, 1.5), []),
+        ("algorithm.server_step", [1, 2], (0.2, 2), []),
+        ("algorithm.keep_optimizer", [True, False], (0.4, True), ["largest learning_rate"]),
+        ("algorithm.mode", ["a", "b", "c"], (0.2, "a"), []),
+        ("algorithm.mode", [1, 2, None], (0.2, 1), []),
+        ("algorithm.aggregation.learning_rate", [1, 2, 3], (0.2, 1), ["smallest algorithm.aggregation.learning_rate"]),
+    ],
+)
+def test_a_choice_at_an_end_of_the_grid_is_told(
+    knob: str, values: list[Any], chosen: tuple[float, Any], edges: Any
+) -> None:
+    rows = {"own": {"knob": knob, "values": values}}
+    tuning = Tuning.load({"worlds": [1], "learning_rate": [0.1, 0.2, 0.4], "step_size": [0.5, 1], "rows": rows})
+    points = [(one.learning_rate, one.value) for one in tuning.list_points("own")]
+    suite, tried = SimpleNamespace(tuning=tuning), SimpleNamespace(chosen=points.index(chosen))
+    assert list_edges(suite, SimpleNamespace(rows={"own": tried})) == {"own": edges}  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -151,6 +152,10 @@ def test_pretrain_and_eval_take_a_model_by_name(base: Path, capsys: pytest.Captu
     assert "made made" in capsys.readouterr().out and Path("made/config.json").is_file()
     assert main(["--quiet", "eval", "--env", "Guess", "--agent", "mine", "--tasks", "2", *words]) == 0
     capsys.readouterr()
+    with contextlib.chdir("made"):
+        again = ["pretrain", str(base), "--env", "Guess", *words, *chosen[:-2], "--out", ".", "--force"]
+        assert main(["--quiet", *again]) == 2
+        assert "is replaced as a whole, and you are in it" in capsys.readouterr().err
     for wrong, told in (
         ("nobodys", "unknown agent 'nobodys'"),
         ("smollm", "did you mean 'smollm2'"),

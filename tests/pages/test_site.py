@@ -202,6 +202,20 @@ def test_what_cannot_be_built_is_said(
     assert "neither a result nor a folder of results" in capsys.readouterr().err
 
 
+def test_the_folder_in_which_one_is_is_not_replaced(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for place in (".", str(tmp_path)):
+        assert main(["leaderboard", "build", str(results / "agents"), "--out", place]) == 2
+        assert "is replaced as a whole, and you are in it" in capsys.readouterr().err
+    assert not list(tmp_path.parent.glob("*.new")) and not list(tmp_path.iterdir())
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    assert main(["leaderboard", "build", str(results / "agents"), "--out", "../page"]) == 0
+    assert (tmp_path / "page" / "index.html").is_file()
+
+
 def test_results_can_be_linked_to_and_an_older_page_is_replaced(results: Path, tmp_path: Path) -> None:
     out = tmp_path / "site"
     assert main(["leaderboard", "build", str(results / "agents"), "--out", str(out), "--link", "../results"]) == 0

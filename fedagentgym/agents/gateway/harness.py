@@ -63,8 +63,10 @@ COUNTED = (
     "refused",
     "retries",
     "without_action",
+    "failed",
+    *(f"lost/{reason}" for reason in ("discarded", "failed", "idle", "too_long", "ended", "generation")),
 )
-"""The counts that a collection begins with; those of lost episodes are kept elsewhere."""
+"""The counts that a collection begins with. All begin at 0: what only some steps report has its mean over these steps."""
 
 
 @dataclass(eq=False)

@@ -26,7 +26,15 @@ from typing import Any, NamedTuple
 
 from fedagentgym.base.encoding import digest, file_digest
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.files import atomic_folder, cache_folder, data_folder, read_json, stamp_file, write_atomic
+from fedagentgym.base.files import (
+    atomic_folder,
+    cache_folder,
+    data_folder,
+    get_name,
+    read_json,
+    stamp_file,
+    write_atomic,
+)
 from fedagentgym.base.peers import PeerError, open_answer
 from fedagentgym.base.process import get_logger
 from fedagentgym.base.progress import show_progress
@@ -139,7 +147,7 @@ def build_folder_index(folder: Path) -> FolderIndex:
     entries: list[FolderEntry] = []
     words: set[str] = set()
     files = _list_game_files(folder)
-    with show_progress(f"reading the games in {folder.name}", len(files)) as bar:
+    with show_progress(f"reading the games in {get_name(folder)}", len(files)) as bar:
         for path, *_ in files:
             game = read_game(folder / path)
             sha256, plan = file_digest(folder / path), find_shortest_plan(game)
@@ -192,7 +200,7 @@ def infer_split(folder: Path, path: str) -> str:
     >>> infer_split(Path("json_2.1.1"), "valid_seen/look_at_obj_in_light-Book-None-DeskLamp-302/trial_1/game.tw-pddl")
     'val'
     """
-    parts = (folder.name, *PurePosixPath(path).parts[:-1])
+    parts = (get_name(folder), *PurePosixPath(path).parts[:-1])
     return next((NATIVE_SPLITS[part] for part in reversed(parts) if part in NATIVE_SPLITS), "train")
 
 
@@ -234,7 +242,7 @@ def find_playable_games(folder: Path) -> Iterator[tuple[Path, Path]]:
         folders.sort()
         source = Path(root)
         # The part of the path that begins with the name of a split; without one, the game is a training game.
-        parts = (folder.name, *source.relative_to(folder).parts)
+        parts = (get_name(folder), *source.relative_to(folder).parts)
         starts = [position for position, part in enumerate(parts) if part in NATIVE_SPLITS]
         place = Path(*parts[starts[-1] :]) if starts else Path("train", *parts[1:])
         if GAME_FILE not in files or any(word in place.as_posix() for word in EXCLUDED_WORDS):

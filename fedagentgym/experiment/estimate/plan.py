@@ -19,6 +19,7 @@ from fedagentgym.algorithms.experts import TASK_BYTES
 from fedagentgym.algorithms.factors import count_change
 from fedagentgym.algorithms.ranks import check_ranks, find_rank
 from fedagentgym.algorithms.runtime import Runtime
+from fedagentgym.algorithms.synthetic_tasks import is_generated
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.rounding import count_things, format_bytes, format_fixed
 from fedagentgym.base.statistics import mean
@@ -227,7 +228,8 @@ def plan_work(config: RunConfig) -> WorkPlan | None:
     asked = min(config.federation.clients_per_round or clients, clients)
     held = count_held(config) if getattr(config.method, "local_passes", None) is not None else ()
     rows = count_rows(config.agent, config.env)
-    scale = Scale(config.learning, clients, asked, rows, config.partition.roles, held)
+    generated = getattr(config.method, "candidates_from", None) == "auto" and has_generator(config)
+    scale = Scale(config.learning, clients, asked, rows, config.partition.roles, held, generated)
     card = config.describe(scale)
     missing = [name for name in card.roles if not config.partition.roles.get(name)]
     if missing and config.partition.file is None:  # a split from a file contains its roles
@@ -238,6 +240,14 @@ def plan_work(config: RunConfig) -> WorkPlan | None:
     if card.round is None or card.preparation is None:
         return None
     return WorkPlan(clients, asked, card.preparation, card.round, card)
+
+
+def has_generator(config: RunConfig) -> bool:
+    """Return whether the clients' tasks come from a generator; False if it is not known."""
+    try:
+        return is_generated(Runtime(config.spec()).client_split.pool.source)
+    except DataError:
+        return False
 
 
 def count_held(config: RunConfig) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.escape import quote_word
-from fedagentgym.base.files import write_atomic
+from fedagentgym.base.files import get_name, write_atomic
 from fedagentgym.base.rounding import format_bytes, format_duration
 from fedagentgym.experiment.report.background import Background, read_background, view_federation
 from fedagentgym.experiment.report.diagnostics import diagnose
@@ -75,7 +75,7 @@ def write_report(folder: str | Path, records: Sequence[Record] | None = None) ->
         files.append(("Versions and digests", json.dumps({name: result[name] for name in kept}, indent=1)))
     page = render(
         "report.html",
-        title=str(result.get("name") or run.place.name),
+        title=str(result.get("name") or get_name(run.place)),
         result=describe_result(records, measure_gain(run.before, run.after), split),
         about=describe_run(result, records),
         curve=make_success_chart(records, list_references(records, run.background, neighbours)),

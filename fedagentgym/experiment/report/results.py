@@ -2,7 +2,8 @@
 who can do what before training, after one client has trained by itself, and after all have trained together.
 
 A run is compared with baselines in neighbouring folders that have the same environment, clients, agent, warm start and seed.
-Both are evaluated on the same episodes, so that differences are taken task by task.
+Both are evaluated on the same episodes, so that differences are taken task by task. They may have learned with other settings
+or for other rounds: the report then names these settings.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ MAX_NEIGHBOURS = 200
 MAX_CLIENTS = 4
 """Clients that trained alone, each of which gets a column."""
 COMPARED = ("zero-shot", "local", "centralized")
+MAX_NAMED = 4
+"""Settings that are named if two runs learned with others."""
 _SAME = ("env", "partition", "agent", "warm_start", "seed")
 
 
@@ -129,12 +132,14 @@ def describe_run(result: Record, records: Sequence[Record]) -> str:
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A finished run in a neighbouring folder, in the same environment and on the same tasks, with another method."""
+    """A finished run in a neighbouring folder, in the same environment and on the same tasks, with another method. It `differs`
+    in these settings of learning too."""
 
     algorithm: str
     success: float
     folder: Path
     record: Record
+    differs: Sequence[str] = ()
 
 
 def read_finished(folder: Path) -> Record:
@@ -157,12 +162,28 @@ def find_neighbours(place: Path, result: Record) -> list[Neighbour]:
             if other.get("algorithm") not in COMPARED or other["algorithm"] == result["algorithm"]:
                 continue
             theirs, success = other["config"], float(other["final"]["overall"]["success"]["mean"])
+            differs = _list_differences(ours, theirs)
             same_tasks = {**ours["evaluation"], "every": 0} == {**theirs["evaluation"], "every": 0}
         except (DataError, OSError, KeyError, TypeError, ValueError):
             continue  # it cannot be read, or was not evaluated
         if same_tasks and 0 <= success <= 1 and all(ours.get(name) == theirs.get(name) for name in _SAME):
-            found.append(Neighbour(str(other["algorithm"]), success, folder, other))
+            found.append(Neighbour(str(other["algorithm"]), success, folder, other, differs))
     return found
+
+
+def _list_differences(ours: Record, theirs: Record) -> list[str]:
+    """The keys of the learning settings in which two configurations differ, and that of the rounds."""
+    found = _list_unequal("learning", ours["learning"], theirs["learning"])
+    found = [key for key in found if key.partition(".sharding")[0] != "learning"]  # it changes no result
+    return found + _list_unequal("federation.rounds", ours["federation"]["rounds"], theirs["federation"]["rounds"])
+
+
+def _list_unequal(key: str, ours: object, theirs: object) -> list[str]:
+    """The keys below this one with unequal values; the key itself where two parts have other names."""
+    if isinstance(ours, Mapping) and isinstance(theirs, Mapping) and ours.get("name") == theirs.get("name"):
+        names = sorted({*ours, *theirs})
+        return [one for name in names for one in _list_unequal(f"{key}.{name}", ours.get(name), theirs.get(name))]
+    return [] if ours == theirs else [key]
 
 
 def list_references(
@@ -176,9 +197,11 @@ def list_references(
     if background is not None and background.expert is not None:
         found.append(("expert", background.expert))
     for name in COMPARED[1:]:
-        values = [one.success for one in neighbours if one.algorithm == name]
-        if values:
-            found.append((name if len(values) == 1 else f"{name}, mean of {len(values)} runs", mean(values)))
+        same = [one for one in neighbours if one.algorithm == name]
+        if same:
+            told = name if len(same) == 1 else f"{name}, mean of {len(same)} runs"
+            other = " (other settings)" if any(one.differs for one in same) else ""
+            found.append((told + other, mean([one.success for one in same])))
     return [Reference(f"{name} {format_percent(value)}", value) for name, value in found]
 
 
@@ -305,7 +328,7 @@ def _describe_clients(evaluation: Record) -> str:
 @dataclass(frozen=True)
 class LoneClient:
     """A client that trained alone. The gains are what the federation's agent solves more than its own: of all tasks, of the
-    categories that it holds tasks of, and of the others."""
+    categories that it holds tasks of, and of the others. Its run `differs` in these settings from that of all."""
 
     client: int
     held: frozenset[str]
@@ -314,6 +337,7 @@ class LoneClient:
     gain: Estimate | None
     gain_held: Estimate | None
     gain_other: Estimate | None
+    differs: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -373,7 +397,7 @@ class AloneAndTogether:
                 f"Together the clients solve {format_percent(together)} of held-out tasks, client {one.client} alone"
                 f" {format_percent(alone)}{steps}: {_format_gain(one.gain, together, alone)}."
             )
-            said.append((headline, self._describe_parts(one)))
+            said.append((headline, " ".join(filter(None, (self._describe_parts(one), _describe_differences(one))))))
         return said
 
     def _describe_parts(self, one: LoneClient) -> str:
@@ -388,6 +412,11 @@ class AloneAndTogether:
         return (
             f"Together minus alone: {held} on {names}, which client {one.client} holds, and {other} on everything else."
         )
+
+
+def _describe_differences(one: LoneClient) -> str:
+    """The settings in which both runs differ besides their method; empty if there are none."""
+    return f"The two runs also differ in {join_names(one.differs, MAX_NAMED)}." if one.differs else ""
 
 
 def compare_alone(
@@ -410,14 +439,15 @@ def compare_alone(
         own: Sequence[ShownEpisode] = []
         with contextlib.suppress(DataError):
             own = read_episodes(RunFolder(one.folder).get_evaluation(record["final"]["round"]))
-        parts = [
+        gain, gain_held, gain_other = (
             measure_gain(
                 [each for each in own if (each.trajectory.category in held) in chosen],
                 [each for each in after if (each.trajectory.category in held) in chosen],
             )
             for chosen in ((True, False), (True,), (False,))
-        ]
-        alone.append(LoneClient(client, held, _count_own_steps(record), record["final"], *parts))
+        )
+        steps, final = _count_own_steps(record), record["final"]
+        alone.append(LoneClient(client, held, steps, final, gain, gain_held, gain_other, one.differs))
     return AloneAndTogether(
         evaluated[0]["evaluation"] if evaluated[0]["round"] == 0 and len(evaluated) > 1 else None,
         sorted(alone, key=lambda one: one.client),

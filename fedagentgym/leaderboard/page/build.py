@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.files import atomic_folder, format_path, write_atomic
+from fedagentgym.base.files import atomic_folder, format_path, get_name, locate_replaced, write_atomic
 from fedagentgym.leaderboard.page.index import View, read_published, view_suite
 from fedagentgym.leaderboard.page.tables import (
     AGENT_HEADS,
@@ -64,6 +64,7 @@ def build_site(
     if out.is_dir() and any(out.iterdir()) and not (out / MARK).is_file():
         problem = "the folder holds other files than a leaderboard's; choose another"
         raise OptionError(f"--out {format_path(out)}: {problem}")
+    out = locate_replaced(out)
     fresh = out.with_name(f"{out.name}.new")
     if (fresh / MARK).is_file():
         shutil.rmtree(fresh)
@@ -115,7 +116,7 @@ def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> tuple[Vi
         script.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(script, f"receiveEpisodes({data});\n")
         if link is not None:
-            links[entry.name] = f"{link.rstrip('/')}/{quote(found.suite.name)}/{quote(entry.path.name)}"
+            links[entry.name] = f"{link.rstrip('/')}/{quote(found.suite.name)}/{quote(get_name(entry.path))}"
             continue
         copy = place / "results" / found.key / f"{entry.name}.zip"
         copy.parent.mkdir(parents=True, exist_ok=True)

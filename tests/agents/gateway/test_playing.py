@@ -19,6 +19,7 @@ from fedagentgym.envs import open_env
 from fedagentgym.learning.learner import LocalTraining
 from fedagentgym.learning.rollouts import Rollouts, collect, regrade_trajectory
 from fedagentgym.learning.settings import LearningSettings
+from fedagentgym.learning.state import mean_metrics
 from fedagentgym.learning.trajectory import Trajectory, from_plain, map_tokens_to_turns, to_plain
 from fedagentgym.runs.replay import find_difference
 from tests.agents.models import full_logprobs
@@ -350,6 +351,23 @@ def test_an_episode_is_not_idle_while_it_waits_for_an_answer(monkeypatch: pytest
 
     rollouts = play(agent, script, tasks=2, threads=2)
     assert rollouts.program["lost"] == rollouts.program["refused"] == 0
+    assert rollouts.program["failed"] == rollouts.program["lost/failed"] == rollouts.program["lost/idle"] == 0
+
+
+@pytest.mark.parametrize("failed", ["zero", "drop"])
+def test_the_mean_over_steps_counts_those_in_which_nothing_failed(failed: str) -> None:
+    def script(client: Client, task: Any) -> None:
+        client.chat(START)
+        client.post("/v1/finish", {"status": given})
+
+    agent, steps = make_agent(failed=failed), []
+    for status in ("failed", "done", "done", "done"):
+        given = status
+        steps.append(play(agent, script).compute_metrics())
+    name = "program/failed" if failed == "zero" else "program/lost/failed"
+    assert mean_metrics(steps)[name] == 0.25
+    reported = [{name for name in step if name.startswith("program/")} for step in steps]
+    assert all(names == reported[0] for names in reported)
 
 
 def test_a_program_that_hangs_in_the_middle_of_a_request_is_idle() -> None:

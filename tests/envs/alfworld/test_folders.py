@@ -314,6 +314,19 @@ def test_published_numbers_of_games_are_stated_once() -> None:
     assert counted is PUBLISHED_GAMES
 
 
+def test_the_split_of_the_folder_in_which_one_is(
+    original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inside `valid_seen`, `--from .` would make training games of its games."""
+    (place,) = original.rglob("valid_seen")
+    monkeypatch.chdir(place)
+    splits = {entry.split for entry in get_folder_index(Path()).entries}
+    assert splits == {entry.split for entry in get_folder_index(place).entries} == {"val"}
+    import_data(Path())
+    sizes = gymnasium.make(ENV, games="installed", split="val").unwrapped.split_sizes()
+    assert sizes == {"train": 0, "val": 5, "test": 0, "warmup": 0}
+
+
 def test_data_without_a_playable_game_is_refused(tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
     with pytest.raises(DataError, match="no playable"):
