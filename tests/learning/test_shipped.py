@@ -95,7 +95,11 @@ def test_a_configuration_of_ones_own_starts_from_it(env: dict[str, Any], name: s
     [
         ("demo", "warm_start.steps=499", "made otherwise"),
         ("tiny-alfworld", "agent.template=standard", r"made otherwise \(agent.template\)"),
-        ("tiny-alfworld", "env.options.size=small", "other options only; fedagentgym/ALFWorld-v0 --env-set size=tiny"),
+        (
+            "tiny-alfworld",
+            "env.options.size=small",
+            "other options only; that for fedagentgym/ALFWorld-v0 --env-set size=tiny is there",
+        ),
         ("tiny-mixture", "seed=0", "the package has none for this environment"),
     ],
 )
