@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from fedagentgym.agents.agent import TokenAgent
+from fedagentgym.agents.model.names import BASE
 from fedagentgym.agents.players.endpoint import EndpointAgent
 from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.protocols import Player
@@ -167,9 +168,14 @@ def with_temperature(agent: Player, temperature: float) -> Player:
 
 
 def compute_policy_digest(agent: Player) -> str | None:
-    """The digest of the trainable weights of an agent, if it has any."""
-    read = getattr(getattr(agent, "policy", None), "get_weights", None)
-    return bytes_digest(encode(read())) if read is not None else None
+    """The digest of everything by which a policy can differ from the one that was loaded: the weights that are trained, and the
+    changes of frozen layers. None for an agent without weights of its own."""
+    policy = getattr(agent, "policy", None)
+    read = getattr(policy, "get_weights", None)
+    if read is None:
+        return None
+    changes = getattr(policy, "base_changes", {})  # other engines have none
+    return bytes_digest(encode(read() | {f"{BASE}/{layer}": change for layer, change in changes.items()}))
 
 
 def summarise(groups: Sequence[Group], settings: EvaluationSettings, stats: RolloutStats | None = None) -> Evaluation:

@@ -84,6 +84,8 @@ def check(run: str, workers: int) -> RunResult:
 def test_methods_hold_what_every_algorithm_must(run: str) -> None:
     found = check(run, workers=0)
     assert (found.record["spent"]["optimizer_steps"] > 0) == (run != "es"), "what learns nothing ends alike in any case"
+    first, *_, last = [point["policy"] for point in found.record["curve"]]
+    assert (first == last) == (RUNS[run][0] in ("local-all", "hacpo", "swarm")), "these train no policy at the server"
     if run == "pubswap":  # 2 rounds x 2 clients x (3 private and 2 public steps) x 2 tasks x 3 answers
         assert found.record["spent"]["episodes"] == 2 * 2 * (3 + 2) * 2 * 3
 
