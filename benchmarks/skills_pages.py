@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks import ROOT
+from benchmarks.averaging import describe_averaging
 from benchmarks.measurement import Measurement
 from benchmarks.skills_results import TableResults, describe_suite, make_metric_column, read_suite, write_page
 from benchmarks.tables import Column, Record
@@ -114,6 +115,7 @@ def write_pages(quick: bool = False) -> list[Measurement]:
         write_page(FOLDER / f"{page.name}.md", f"{describe_suite(results)}\n{link_pictures(pictures)}\n")
         written.append(Measurement(f"docs/experiments/{page.name}.md", len(results.rows), "rows"))
     write_small_page()
+    write_page(FOLDER / "averaging-lora.md", describe_averaging(RESULTS))
     for name, drawing in make_drawings_of_results().items():
         drawing.save(PICTURES / f"{name}.svg")
     return written

@@ -3,72 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.averaging import compare, list_played
 from benchmarks.pictures.canvas import Drawing
-from fedagentgym.base.statistics import Spread, estimate_replicates
-from fedagentgym.leaderboard.results import Result
-from fedagentgym.leaderboard.suite import load_suite
 
 ROW, LEFT, RIGHT = 26, 330, 790
 """Height of a row, and the left and right end of the scale, in pixels."""
 
 
-@dataclass(frozen=True)
-class Panel:
-    """Rows of a suite that are compared with one of them."""
-
-    title: str
-    suite: str
-    base: str
-    rows: Sequence[str]
-
-
-PANELS = (
-    Panel(
-        "four rounds of 20 steps",
-        "averaging-lora-tiny-v1",
-        "fedit",
-        (
-            *("ffa", "flexlora", "fedex", "flora", "merge"),
-            *("fedit-long", "merge-long", "ram", "ram-plus", "full-weights"),
-        ),
-    ),
-    *(
-        Panel(
-            title,
-            "averaging-lora-rounds-tiny-v1",
-            f"fedit-{steps}",
-            [f"{rule}-{steps}" for rule in ("flexlora", "fedex", "flora", "merge-long", "ram")],
-        )
-        for title, steps in (("sixteen rounds of 5 steps", 5), ("one round of 80 steps", 80))
-    ),
-    Panel(
-        "an A for each client",
-        "averaging-lora-unlike-tiny-v1",
-        "fedit-each",
-        ("flexlora-each", "fedex-each", "flora-each"),
-    ),
-    Panel(
-        "ranks 1 to 8",
-        "averaging-lora-unlike-tiny-v1",
-        "fedit-ranks",
-        ("fedit-holders", "rank-1", "flexlora-ranks", "flora-ranks"),
-    ),
-    Panel(
-        "clients that are alike",
-        "averaging-lora-alike-tiny-v1",
-        "fedit",
-        ("flexlora", "fedex", "flora", "merge-long", "ram", "full-weights"),
-    ),
-)
-
-
 def draw_averaging(results: Path) -> Drawing | None:
     """Draw the panels whose suites have results; None if none has."""
-    found = [(panel, compare(panel, results)) for panel in PANELS if (results / panel.suite).is_dir()]
+    found = [(panel, compare(panel, results)) for panel in list_played(results)]
     if not found:
         return None
     reach = [end for _, rows in found for _, spread in rows for end in (spread.low, spread.high) if end is not None]
@@ -100,18 +46,3 @@ def draw_averaging(results: Path) -> Drawing | None:
             y += ROW
         y += 0.2 * ROW
     return drawing
-
-
-def compare(panel: Panel, results: Path) -> list[tuple[str, Spread]]:
-    """The rows of a panel by their titles: success less that of the base in the same worlds, not corrected for their number."""
-    suite = load_suite(panel.suite)
-    (scenario,) = suite.scenarios
-    success = {}
-    for name in (panel.base, *panel.rows):
-        runs = Result(results / panel.suite / f"{name}.zip").numbers.runs[scenario]
-        success[name] = {seed: run.means["success"] for seed, run in runs.items()}
-    base = success[panel.base]
-    return [
-        (suite.baselines[name].title, estimate_replicates([success[name][seed] - base[seed] for seed in base]))
-        for name in panel.rows
-    ]

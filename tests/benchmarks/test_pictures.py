@@ -9,8 +9,10 @@ from statistics import mean
 
 import pytest
 
-from benchmarks.pictures import PICTURES, averaging, draw_all
-from benchmarks.pictures.averaging import Panel, compare, draw_averaging
+from benchmarks import averaging
+from benchmarks.averaging import Panel, compare, describe_averaging
+from benchmarks.pictures import PICTURES, draw_all
+from benchmarks.pictures.averaging import draw_averaging
 from benchmarks.pictures.canvas import COLORS, Drawing, spread_apart
 from benchmarks.pictures.recording import draw_recording, record
 from fedagentgym.leaderboard.results import Result
@@ -99,3 +101,4 @@ def test_differences_of_rules_are_paired_by_world(root: Path, monkeypatch: pytes
     drawn = draw_averaging(results)
     assert drawn is not None and "four clients" in drawn.format() and "FedProx" in drawn.format()
     assert draw_averaging(root / "nowhere") is None
+    assert f"| FedProx | {100 * spread.mean:+.1f} (" in describe_averaging(results)
