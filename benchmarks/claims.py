@@ -35,6 +35,8 @@ RESULTS = ROOT / "leaderboard" / "results"
 PAGE = ROOT / "docs" / "experiments" / "claims.md"
 MEAN = "mean"
 SUPPORTED, CONTRADICTED, OPEN, UNTRIED = "supported", "contradicted", "not decided", "not tried"
+UNSEARCHED = "\\*"
+"""Marks a suite whose rows were not all searched for their settings."""
 
 
 class Evidence(Settings):
@@ -49,7 +51,7 @@ class Evidence(Settings):
     gain: tuple[str, str] | None = Field(
         default=None, description="scenarios of a gain that the suite plans, between these rows if any are named"
     )
-    expects: Literal["above", "equal", "not above"]
+    expects: Literal["above", "equal", "not above", "not below"]
 
 
 class Claim(Settings):
@@ -79,6 +81,8 @@ def judge(found: Difference, expects: str) -> str:
         return SUPPORTED if above else CONTRADICTED if below or found.is_equal else OPEN
     if expects == "equal":
         return SUPPORTED if found.is_equal else CONTRADICTED if above or below else OPEN
+    if expects == "not below":
+        above, below = below, above
     return SUPPORTED if below or found.is_equal else CONTRADICTED if above else OPEN
 
 
@@ -171,7 +175,8 @@ def write_table(claims: Mapping[str, list[Claim]]) -> tuple[str, dict[str, int]]
                 verdict = UNTRIED if found is None else judge(found, evidence.expects)
                 counts[verdict] += 1
                 shown = "" if found is None else format_difference(found)
-                place = f"{escape_markdown(evidence.about)} ([{evidence.suite}]({find_page(evidence.suite)}))"
+                mark = "" if load_suite(evidence.suite).chosen else UNSEARCHED
+                place = f"{escape_markdown(evidence.about)} ([{evidence.suite}]({find_page(evidence.suite)}){mark})"
                 cells = [*map(escape_markdown, named), place, shown, verdict]
                 lines.append(f"| {' | '.join(cells)} |")
                 named = ("", "")

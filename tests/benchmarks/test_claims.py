@@ -61,10 +61,12 @@ def test_a_verdict_needs_a_decision() -> None:
         "above": [SUPPORTED, OPEN, CONTRADICTED],
         "equal": [CONTRADICTED, OPEN, SUPPORTED],
         "not above": [CONTRADICTED, OPEN, SUPPORTED],
+        "not below": [SUPPORTED, OPEN, SUPPORTED],
     }
     for expects, verdicts in expected.items():
         assert [judge(one, expects) for one in found] == verdicts
-    assert [judge(turn(found[0]), expects) for expects in expected] == [CONTRADICTED, CONTRADICTED, SUPPORTED]
+    turned = [judge(turn(found[0]), expects) for expects in expected]
+    assert turned == [CONTRADICTED, CONTRADICTED, SUPPORTED, CONTRADICTED]
     assert turn(Difference(0.1, 0.05, 0.2)).ends == (-0.2, -0.05)
 
 
