@@ -209,6 +209,25 @@ def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any
     return result
 
 
+def list_replaced(base: Mapping[str, Any], override: Mapping[str, Any], where: str = "") -> Iterator[str]:
+    """The sections of `base` of which `merge` keeps nothing, since `override` names another method, sampler or environment.
+
+    >>> list(list_replaced({"algorithm": {"name": "pubswap", "swap": "none"}}, {"algorithm": "fedprox"}))
+    ['algorithm']
+    """
+    for key, value in override.items():
+        present = base.get(key)
+        if key in ALWAYS_REPLACED or not isinstance(present, Mapping):
+            continue
+        name, above = CHOSEN_BY.get(key, "name"), expand_name(value)
+        if not isinstance(above, Mapping):
+            continue
+        if name in present and name in above and present[name] != above[name]:
+            yield f"{where}{key}"
+        else:
+            yield from list_replaced(present, above, f"{where}{key}.")
+
+
 def assign(data: Mapping[str, Any], assignment: str) -> dict[str, Any]:
     """`data` updated with one `a.b=value`; the value is parsed as YAML, and a mapping is laid over the one that is there."""
     keys, value = _parse_assignment(assignment)
@@ -229,17 +248,18 @@ def _list_assigned(assignment: str) -> list[str]:
     if not value.lstrip().startswith("{"):
         return [key.strip()]
     try:
-        return list(_list_leaves(assign({}, assignment), ""))
+        return [key for key, _ in list_leaves(assign({}, assignment))]
     except OptionError:  # whoever applies it says what is wrong
         return [key.strip()]
 
 
-def _list_leaves(value: object, key: str) -> Iterator[str]:
+def list_leaves(value: object, key: str = "") -> Iterator[tuple[str, object]]:
+    """Every value below that is no section, with its key."""
     if not isinstance(value, Mapping) or not value:
-        yield key
+        yield key, value
         return
     for name, below in value.items():
-        yield from _list_leaves(below, f"{key}.{name}" if key else str(name))
+        yield from list_leaves(below, f"{key}.{name}" if key else str(name))
 
 
 @lru_cache(maxsize=1024)

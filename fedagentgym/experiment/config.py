@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, ValidatorFunctionWrapHandler, field_validator
 
@@ -39,7 +39,7 @@ from fedagentgym.base.errors import (
 from fedagentgym.base.escape import quote_word
 from fedagentgym.base.files import parse_yaml, read_text
 from fedagentgym.base.imports import load_plugins
-from fedagentgym.base.settings import Settings, assign, expand_name, merge
+from fedagentgym.base.settings import Settings, assign, expand_name, list_leaves, list_replaced, merge
 from fedagentgym.experiment.trackers import TRACKERS
 from fedagentgym.federation.algorithm import FederationSettings
 from fedagentgym.federation.backends import load_options
@@ -259,10 +259,11 @@ def load_config(
                     hint = f"did you mean the method {method!r}: --set algorithm={method}?"
                     raise UnknownNameError(f"unknown variant of {where} {variant!r}: {hint}")
                 raise unknown_name_error(f"variant of {where}", variant, known)
-            plain = merge(plain, variants[variant])
-        for names, settings in variants.items():
-            if JOINT in names and set(names.split(JOINT)) <= set(chosen):
-                plain = merge(plain, settings)
+        plain = _lay_variants(plain, variants, chosen)
+        lost = _find_lost(found, variants, chosen)
+        if lost is not None and (order := _find_better_order(lost, found, variants, chosen)) is not None:
+            problem = f"the variant {lost.later!r} replaces {lost.key} of {lost.earlier!r}"
+            raise OptionError(f"{where}: {problem}: name them in the order {order}")
         if named and "folder" in (found.get("output") or {}):
             plain = merge(plain, {"output": {"folder": f"{found['output']['folder']}-{named.replace(',', '-')}"}})
     for change in changes:
@@ -276,6 +277,56 @@ def load_config(
         if isinstance(source, str) and (companion := _find_companion(source, changes)) is not None:
             raise OptionError(f"{error}; this variant changes what another one sets: {companion}") from None
         raise
+
+
+def _lay_variants(
+    plain: Mapping[str, Any], variants: Mapping[str, Mapping[str, Any]], chosen: Sequence[str]
+) -> dict[str, Any]:
+    """A configuration with the chosen variants laid over it in order, and then what two of them change together."""
+    laid = dict(plain)
+    for variant in chosen:
+        laid = merge(laid, variants[variant])
+    for names, settings in variants.items():
+        if JOINT in names and set(names.split(JOINT)) <= set(chosen):
+            laid = merge(laid, settings)
+    return laid
+
+
+class _Lost(NamedTuple):
+    """A key that a variant set, in a section that a later one replaces."""
+
+    key: str
+    earlier: str
+    later: str
+
+
+def _find_lost(
+    plain: Mapping[str, Any], variants: Mapping[str, Mapping[str, Any]], chosen: Sequence[str]
+) -> _Lost | None:
+    """The first value of a variant that is gone since a later one replaces its section; None if all are kept."""
+    after, laid = dict(list_leaves(_lay_variants(plain, variants, chosen))), plain
+    for number, later in enumerate(chosen):
+        replaced = tuple(f"{section}." for section in list_replaced(laid, variants[later]))
+        for earlier in chosen[:number] if replaced else ():
+            for key, value in list_leaves(variants[earlier]):
+                if key.startswith(replaced) and after.get(key, key) != value:
+                    return _Lost(key, earlier, later)
+        laid = merge(laid, variants[later])
+    return None
+
+
+def _find_better_order(
+    lost: _Lost, plain: Mapping[str, Any], variants: Mapping[str, Mapping[str, Any]], chosen: Sequence[str]
+) -> str | None:
+    """The chosen variants in an order that loses nothing; None if that gives no valid configuration."""
+    turned = [one for one in chosen if one != lost.later]
+    turned.insert(turned.index(lost.earlier), lost.later)
+    if _find_lost(plain, variants, turned) is not None:
+        return None
+    with contextlib.suppress(OptionError):
+        load_config(_lay_variants(plain, variants, turned))
+        return ",".join(turned)
+    return None
 
 
 def _find_companion(source: str, changes: Sequence[str]) -> str | None:

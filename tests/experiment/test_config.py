@@ -186,7 +186,11 @@ def test_files_and_variants(tmp_path: Path) -> None:
     assert load_config(file).federation.rounds == 20
     assert load_config(f"{file}:long").federation.rounds == 99
     assert load_config(f"{file}:prox,long").federation.rounds == 99
-    assert load_config(f"{file}:short,prox").algorithm["local_steps"] == 3  # another method begins with its defaults
+    assert load_config(f"{file}:prox").algorithm["local_steps"] == 3  # another method begins with its defaults
+    with pytest.raises(
+        OptionError, match=r"'prox' replaces algorithm\.local_steps of 'short': name them in the order prox,short"
+    ):
+        load_config(f"{file}:short,prox")
     assert (
         load_config(f"{file}:prox,short").algorithm
         == load_config(f"{file}:prox", ["algorithm.local_steps=1"]).algorithm
@@ -207,6 +211,27 @@ def test_files_and_variants(tmp_path: Path) -> None:
         file.write_text(f"variants: {wrong}\nenv: {{}}")
         with pytest.raises(DataError, match="variants maps each name to settings"):
             load_config(file)
+
+
+PRESET_ORDERS = [
+    ("paper-webshop:lora,qwen2.5-7b", "agent.adapter.rank", "qwen2.5-7b,lora"),
+    ("paper-webshop:published,qwen2.5-3b", "agent.longest_prompt", "qwen2.5-3b,published"),
+    ("paper-webshop:vllm,qwen2.5-7b", "agent.rollouts", "qwen2.5-7b,vllm"),
+    ("paper-pubswap:tau-40,fedavg-grpo", "algorithm.local_steps", "fedavg-grpo,tau-40"),
+]
+
+
+@pytest.mark.parametrize(("named", "lost", "order"), PRESET_ORDERS, ids=[named for named, *_ in PRESET_ORDERS])
+def test_an_order_of_variants_that_loses_a_setting_is_refused(named: str, lost: str, order: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        load_config(named)
+    assert lost in str(caught.value) and str(caught.value).endswith(f"name them in the order {order}")
+    load_config(f"{named.partition(':')[0]}:{order}")
+
+
+def test_variants_that_exclude_each_other_are_laid_in_order() -> None:
+    assert load_config("paper-pubswap:fedavg-grpo,fedprox-0.1").algorithm["name"] == "fedprox"
+    assert load_config("paper-pubswap:fedprox-0.1,fedavg-grpo").algorithm["name"] == "fedavg-grpo"
 
 
 def test_what_was_not_said_of_an_agent_stays_unsaid_on_disk_and_on_the_way_to_workers() -> None:
