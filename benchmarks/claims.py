@@ -34,7 +34,7 @@ CLAIMS = Path(__file__).with_name("claims.yaml")
 RESULTS = ROOT / "leaderboard" / "results"
 PAGE = ROOT / "docs" / "experiments" / "claims.md"
 MEAN = "mean"
-SUPPORTED, CONTRADICTED, OPEN, UNTRIED = "supported", "contradicted", "not decided", "not tried"
+SUPPORTED, CONTRADICTED, EQUAL, OPEN, UNTRIED = "supported", "contradicted", "equal", "not decided", "not tried"
 UNSEARCHED = "\\*"
 """Marks a suite whose rows were not all searched for their settings."""
 
@@ -78,7 +78,7 @@ def judge(found: Difference, expects: str) -> str:
     """
     above, below = (found.is_decided and sign * found.mean > 0 for sign in (1, -1))
     if expects == "above":
-        return SUPPORTED if above else CONTRADICTED if below or found.is_equal else OPEN
+        return SUPPORTED if above else CONTRADICTED if below else EQUAL if found.is_equal else OPEN
     if expects == "equal":
         return SUPPORTED if found.is_equal else CONTRADICTED if above or below else OPEN
     if expects == "not below":
@@ -156,7 +156,7 @@ def turn(found: Difference) -> Difference:
 def write_table(claims: Mapping[str, list[Claim]]) -> tuple[str, dict[str, int]]:
     """The tables of the page, one a paper, and how often each verdict was given."""
     differences = find_differences(evidence for own in claims.values() for one in own for evidence in one.evidence)
-    lines, counts = [], dict.fromkeys((SUPPORTED, CONTRADICTED, OPEN, UNTRIED), 0)
+    lines, counts = [], dict.fromkeys((SUPPORTED, CONTRADICTED, EQUAL, OPEN, UNTRIED), 0)
     for paper, own in claims.items():
         lines += [
             "",

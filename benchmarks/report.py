@@ -24,6 +24,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from benchmarks import ROOT
+from benchmarks.claims import CONTRADICTED, EQUAL, OPEN, SUPPORTED, UNTRIED
 from benchmarks.excerpts import fill_place, make_marks
 from benchmarks.latex import write_latex
 from benchmarks.measurement import Measurement
@@ -226,10 +227,10 @@ def list_played() -> Iterator[str]:
 
 
 def list_claims() -> Iterator[str]:
-    """The number of supported, contradicted, undecided and untried claims of each paper."""
+    """How often each verdict was given on the claims of each paper."""
     begin, end = make_marks("claims")
     text = (DOCS / "experiments" / "claims.md").read_text("utf-8").partition(begin)[2].partition(end)[0]
-    verdicts = ("supported", "contradicted", "not decided", "not tried")
+    verdicts = (SUPPORTED, CONTRADICTED, EQUAL, OPEN, UNTRIED)
     yield f"| paper | {' | '.join(verdicts)} |"
     yield "|" + "---|" * (len(verdicts) + 1)
     for part in text.split("### ")[1:]:

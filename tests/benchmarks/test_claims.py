@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.claims import (
     CONTRADICTED,
+    EQUAL,
     MEAN,
     OPEN,
     PAGE,
@@ -58,7 +59,7 @@ def test_a_verdict_needs_a_decision() -> None:
     same = [0.001, -0.001, 0.0, 0.002, -0.002, 0.0]
     found = correct([compare_replicates(values, margin=0.05) for values in (clear, none, same)])
     expected = {
-        "above": [SUPPORTED, OPEN, CONTRADICTED],
+        "above": [SUPPORTED, OPEN, EQUAL],
         "equal": [CONTRADICTED, OPEN, SUPPORTED],
         "not above": [CONTRADICTED, OPEN, SUPPORTED],
         "not below": [SUPPORTED, OPEN, SUPPORTED],

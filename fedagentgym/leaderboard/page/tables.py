@@ -209,6 +209,8 @@ AGENT_HEADS = (
 )
 REFERENCES = ("expert", "random")
 """Agents that are no models: what they reach is the scale on which the others are read."""
+UNSEARCHED = " *"
+"""Marks a suite of methods whose rows were not all searched for their settings."""
 
 
 FEW_MINUTES = 5
@@ -308,6 +310,8 @@ def _compare_roles(found: SuiteEntries, places: Mapping[str, Place]) -> tuple[st
         gap = f"{format_fixed(subtract_shown(reached, best_reached, 1), 1, '+')}{', not decided' if shared else ''}"
     first = "" if federated is None else f"{federated.entry.title}: {cells[FEDERATED]}"
     key = found.key if name == "success" else f"{found.key} ({find_metric(name).title})"
+    if not found.suite.chosen:
+        key += UNSEARCHED
     return (key, first, *(cells.get(role, "") for role in ROLES), gap)
 
 
