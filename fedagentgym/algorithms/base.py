@@ -248,6 +248,13 @@ class OnPublicTasks(BaseAlgorithm[S]):
             )
         return [pool.ids[int(position)] for position in draw.choice(len(pool), wanted)]
 
+    def count_public_steps(self, step: int) -> int:
+        """The public steps among the first `step` ones of a client that takes part in every round."""
+        settings: Any = self.settings
+        rounds, left = divmod(step, settings.local_steps)
+        periods = settings.local_steps // settings.swap_period
+        return rounds * periods + min(left // settings.swap_period, periods)
+
     def check_held(self, site: Site) -> None:
         """Refuse a run whose public tasks cannot be opened on this machine."""
         if not self.card.roles:

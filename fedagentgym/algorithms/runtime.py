@@ -82,6 +82,13 @@ class Site:
     learning: LearningSettings
     reports_count: bool = True
     """True if the server may know how many tasks there are."""
+    seed: int = 0
+    """The run's."""
+
+    @property
+    def order_seed(self) -> int:
+        """The seed of the client's passes over its tasks (`task_order: epochs`), the same in every round."""
+        return derive(self.seed, "task order", self.client)
 
     @property
     def agent(self) -> TokenAgent:
@@ -109,7 +116,14 @@ class Site:
 
         base = self.model.initial_weights
         return LocalTraining(
-            self.agent, self.env, self.learning, start=start, run_steps=run_steps, penalties=penalties, base=base
+            self.agent,
+            self.env,
+            self.learning,
+            start=start,
+            run_steps=run_steps,
+            penalties=penalties,
+            base=base,
+            order_seed=self.order_seed,
         )
 
 
@@ -233,7 +247,7 @@ class Runtime:
         reports_count = True
         if env is None:
             env, reports_count = self.sites.open(client)
-        return Site(client, env, model or self.resident, learning or self.learning, reports_count)
+        return Site(client, env, model or self.resident, learning or self.learning, reports_count, self.seed)
 
     def open_env(self, *, split: str | None = None, pool: TaskPool | None = None) -> TextEnv:
         """The unchanged environment over another split, or over a pool (a role's tasks)."""

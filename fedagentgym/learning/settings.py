@@ -18,6 +18,7 @@ from fedagentgym.learning.losses import LOSSES, BaseLoss, ClippedLoss, Correctio
 
 USUAL_CLIP = (0.2, 0.2)
 MicroTokens = Literal["auto"] | Annotated[int, Field(ge=1)]
+TaskOrder = Literal["drawn", "distinct", "epochs"]
 
 
 class KLSettings(Settings):
@@ -90,7 +91,13 @@ class ShardingSettings(Settings):
 class LearningSettings(Settings):
     """One policy step of a client: episodes, rewards, loss and optimizer. The section `learning` of a configuration."""
 
-    tasks_per_step: int = Field(default=8, ge=1, description="tasks drawn with replacement for a step")
+    tasks_per_step: int = Field(default=8, ge=1, description="tasks of a step, drawn by task_order")
+    task_order: TaskOrder = Field(
+        default="drawn",
+        exclude_if=lambda order: order == "drawn",
+        description="how tasks are drawn; drawn: with replacement; distinct: without, within a step; epochs: the pool in a"
+        " shuffled order, pass after pass",
+    )
     group_size: int = Field(default=8, ge=1, description="episodes of each task (G)")
     parallel_episodes: int = Field(default=64, ge=1, description="episodes played in parallel")
     optimizer: Literal["adamw", "sgd"] = Field(
