@@ -34,7 +34,7 @@ from fedagentgym.envs.registry import find_env_id
 from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.message import ArrayForm
 from fedagentgym.learning.evaluation import OpenedSet, open_sets
-from fedagentgym.learning.settings import EvaluationSettings, LearningSettings
+from fedagentgym.learning.settings import NO_ENDS, EvaluationSettings, LearningSettings
 from fedagentgym.learning.state import SiteState, get_trainable_policy
 
 if TYPE_CHECKING:
@@ -139,6 +139,8 @@ class Runtime:
         own: OwnSites | None = None,
     ) -> None:
         """`client_split` is the spec's own, if it was made before; `own` are the tasks that a client's machine holds itself."""
+        if spec.learning.mask_truncated and spec.agent.harness is not None:
+            raise OptionError(NO_ENDS)
         self.spec = spec
         self.sites: Sites = own or (HeldSites() if spec.partition.is_held else DividedSites(lambda: self.client_split))
         if client_split is not None:

@@ -71,7 +71,7 @@ from fedagentgym.learning.memory import PassLimits, map_large_tensors
 from fedagentgym.learning.passes import Passes, clip_gradients, get_passes, split_minibatches, token_losses, weigh_rows
 from fedagentgym.learning.penalties import Penalty, make_kl
 from fedagentgym.learning.rollouts import Mismatch, Rollouts, collect
-from fedagentgym.learning.settings import LearningSettings
+from fedagentgym.learning.settings import NO_ENDS, LearningSettings
 from fedagentgym.learning.state import (
     AfterStep,
     LocalReport,
@@ -88,6 +88,7 @@ from fedagentgym.learning.trajectory import (
     Trajectory,
     build_rows,
     build_trajectory_rows,
+    leave_out_cut_replies,
 )
 from fedagentgym.learning.values import add_advantages, explain
 from fedagentgym.learning.weights import (
@@ -144,6 +145,8 @@ class LocalTraining:
         base: Arrays | None = None,
         order_seed: int = 0,
     ) -> None:
+        if settings.mask_truncated and agent.harness is not None:
+            raise OptionError(NO_ENDS)
         self._agent, self.env, self.settings = agent, env, settings
         self.step = 0 if start is None else start.step
         self.skipped, self._order_seed = 0, order_seed
@@ -355,14 +358,18 @@ class LocalTraining:
             alone = [
                 group_advantages(group, objective_values(group, name), self.settings.advantage) for group in groups
             ]
-            gradients[name] = self._updater.compute_bias_gradient(build_rows(groups, alone, by_episode=by_episode))
+            alone_rows, _ = self._leave_out_cut(build_rows(groups, alone, by_episode=by_episode), groups)
+            gradients[name] = self._updater.compute_bias_gradient(alone_rows)
         # A row is a text as the model saw it; each token that the agent chose has the advantage of its turn.
         rate = self.settings.schedule.compute_factor(self.step, self._run_steps)
         rows = build_rows(groups, chosen, by_episode=by_episode)
         if valued:
             assert isinstance(estimator, GAE)
             rows = add_advantages(rows, groups, self._updater.compute_values(rows), returns, estimator)
-        metrics = self._updater.train_step(rows, rate, order=self.step)
+        learned_rows, cut = self._leave_out_cut(rows, groups)
+        metrics = self._updater.train_step(learned_rows, rate, order=self.step)
+        if self.settings.mask_truncated:
+            metrics["replies/cut"] = cut / max(1, sum(len(one.turns) for group in groups for one in group))
         if valued and (explained := explain(rows)) is not None:
             metrics["value/explained"] = explained
         self.step += 1
@@ -380,6 +387,12 @@ class LocalTraining:
         ]
         metrics["reward/learned"] = mean([float(part.sum()) for reward in learned for part in reward])
         return StepReport(metrics, tuple(groups), gradients)
+
+    def _leave_out_cut(self, rows: list[Row], groups: Sequence[Group]) -> tuple[list[Row], int]:
+        """The rows without replies that were cut off, if these are to have no loss, and how many were."""
+        if not self.settings.mask_truncated:
+            return rows, 0
+        return leave_out_cut_replies(rows, groups, self._agent.tokenizer.stop_ids)
 
     def compute_rewards(self, group: Group, weights: Mapping[str, float] | None = None) -> PerTurn:
         """Compute the learned reward of each turn.

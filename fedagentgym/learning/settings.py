@@ -21,6 +21,13 @@ MicroTokens = Literal["auto"] | Annotated[int, Field(ge=1)]
 TaskOrder = Literal["drawn", "distinct", "epochs"]
 
 
+NO_ENDS = (
+    "learning.mask_truncated knows replies that were cut off by their last token, and a program ends replies by texts of its own:"
+    " leave it out with agent.harness"
+)
+"""Why the two cannot be combined."""
+
+
 class KLSettings(Settings):
     """The k3 estimate of KL(policy || reference), added to the loss. A bare number is the coefficient."""
 
@@ -176,6 +183,12 @@ class LearningSettings(Settings):
         default=(ObjectiveSettings(name="reward"),),
         min_length=1,
         description="what is rewarded: a list of names, each with a weight",
+    )
+    mask_truncated: bool = Field(
+        default=False,
+        exclude_if=not_,
+        description="replies that were cut off, without a token that ends them, have advantages but no loss, as in TRL"
+        " (mask_truncated_completions)",
     )
     keep_optimizer: bool = Field(default=False, description="carry the optimizer's moments from round to round")
     sharding: ShardingSettings | None = Field(
