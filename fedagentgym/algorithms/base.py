@@ -251,9 +251,9 @@ class OnPublicTasks(BaseAlgorithm[S]):
     def count_public_steps(self, step: int) -> int:
         """The public steps among the first `step` ones of a client that takes part in every round."""
         settings: Any = self.settings
-        rounds, left = divmod(step, settings.local_steps)
-        periods = settings.local_steps // settings.swap_period
-        return rounds * periods + min(left // settings.swap_period, periods)
+        steps, period = int(settings.local_steps), int(settings.swap_period)
+        rounds, left = divmod(step, steps)
+        return rounds * (steps // period) + left // period
 
     def check_held(self, site: Site) -> None:
         """Refuse a run whose public tasks cannot be opened on this machine."""
