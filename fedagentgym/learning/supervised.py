@@ -168,7 +168,7 @@ class SupervisedTraining:
         return self._weights.to_arrays()
 
     def get_moments(self) -> dict[str, NDArray[Any]]:
-        """What the optimizers know of former steps."""
+        """Copies of the optimizers' moments and momenta."""
         own = get_moments(self._optimizers[-1], self._others)
         return own | get_momenta(self._optimizers[0], self._matrices)
 

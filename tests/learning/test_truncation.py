@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.base.errors import OptionError
+from fedagentgym.cli.main import main
 from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.envs.make import open_env
 from fedagentgym.learning.learner import LocalTraining
@@ -218,3 +219,13 @@ def test_programs_end_replies_by_texts_of_their_own() -> None:
     agent = replace(agent, harness=object())
     with pytest.raises(OptionError, match=r"leave it out with agent\.harness"):
         LocalTraining(agent, open_env(GuessEnv), LearningSettings(mask_truncated=True))
+
+
+def test_a_run_of_a_program_is_refused_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = ["learning.mask_truncated=true", "learning.advantage=grpo", "agent.decoding.constrained=false"]
+    changes += ["agent.harness={command: [python, play.py]}", f"output.folder={tmp_path / 'run'}"]
+    assert main(["train", "demo", *(part for change in changes for part in ("--set", change))]) == 2
+    assert "leave it out with agent.harness" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
