@@ -248,6 +248,13 @@ class OnPublicTasks(BaseAlgorithm[S]):
             )
         return [pool.ids[int(position)] for position in draw.choice(len(pool), wanted)]
 
+    def count_public_steps(self, step: int) -> int:
+        """The public steps among the first `step` ones of a client that takes part in every round."""
+        settings: Any = self.settings
+        steps, period = int(settings.local_steps), int(settings.swap_period)
+        rounds, left = divmod(step, steps)
+        return rounds * (steps // period) + left // period
+
     def check_held(self, site: Site) -> None:
         """Refuse a run whose public tasks cannot be opened on this machine."""
         if not self.card.roles:

@@ -115,11 +115,11 @@ class Centralized(OneOptimizer[CentralizedSettings]):
         return Message(sets={OPTIMIZER: after.optimizer}), self.make_reply(client, local, after, whole)
 
     def _play_clients(self, local: LocalTraining, seed: int) -> Iterator[Rollouts]:
-        """Play the episodes of a step. Its tasks are drawn uniformly from all clients', each for its client's environment."""
+        """Play the episodes of a step. Its tasks are drawn from all clients', each for its client's environment."""
         sizes = [len(member) for member in self.runtime.client_split]
         ends, draws = np.cumsum(sizes), stream(seed, "clients' tasks", local.step)
         drawn: dict[int, list[int]] = {}
-        for place in sorted(draws.integers(int(ends[-1]), self.learning.tasks_per_step).tolist()):
+        for place in sorted(local.draw_places(int(ends[-1]), draws)):
             holder = int(np.searchsorted(ends, place, side="right"))
             drawn.setdefault(holder, []).append(place - int(ends[holder] - sizes[holder]))
         for holder, places in drawn.items():

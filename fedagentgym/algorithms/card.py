@@ -34,6 +34,7 @@ class Work:
         episodes: Episodes that are played to learn from.
         scored: Episodes that are played only to be scored: an expert's answers.
         read: Episodes of others that a model reads to score them: candidates, swapped answers.
+        imitated: Demonstrations that are learned from in supervised steps, each as often as a step holds it.
         optimizer_steps: Steps of an optimizer.
         models_down: Sets of trainable parameters that the server sends.
         models_up: Sets that clients send.
@@ -49,6 +50,7 @@ class Work:
     episodes: int = 0
     scored: int = 0
     read: int = 0
+    imitated: int = 0
     optimizer_steps: int = 0
     models_down: int = 0
     models_up: int = 0
@@ -103,6 +105,11 @@ class Scale:
         """The work of this many policy steps of one client on its own tasks."""
         episodes = self.learning.episodes_per_step
         return Work(episodes=steps * episodes, optimizer_steps=steps * self.count_updates(episodes))
+
+
+def count_imitation(steps: int, batch_size: int) -> Work:
+    """The work of this many supervised steps on demonstrations: no episode is played with the model."""
+    return Work(imitated=steps * batch_size, optimizer_steps=steps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,10 +39,10 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fedagentgym.algorithms.base import CONTROL_BYTES, BaseAlgorithm
-from fedagentgym.algorithms.card import Card, Scale, Sent, Work
+from fedagentgym.algorithms.card import Card, Scale, Sent, Work, count_imitation
 from fedagentgym.algorithms.experts import read_openings
 from fedagentgym.algorithms.fedpetuning import imitate_solutions
-from fedagentgym.algorithms.runtime import Runtime, Site, copy_arrays, make_site_state
+from fedagentgym.algorithms.runtime import Runtime, Site, make_site_state
 from fedagentgym.algorithms.synthetic_tasks import (
     ATTEMPTS,
     TEXT_BYTES,
@@ -103,10 +103,7 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
     def __init__(self, settings: DPSDASettings, runtime: Runtime) -> None:
         super().__init__(settings, runtime)
         if runtime.learning.keep_optimizer:
-            raise OptionError(
-                "dpsda-fl's server keeps its optimizer with objective=grpo and makes a new one with sft: leave out"
-                " learning.keep_optimizer"
-            )
+            raise OptionError("dpsda-fl's server keeps its optimizer by itself: leave out learning.keep_optimizer")
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         most = self.settings.candidates
@@ -167,22 +164,18 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
     def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
         """The server's own steps on the synthetic tasks."""
         site = self.runtime.get_site(-1, env=self.open_survivors(state.memory["synthetic"]))
+        start, steps = make_site_state(state), self.settings.local_steps
+        run_steps = self.runtime.rounds * steps
         if self.settings.objective == "sft":
-            losses, weights = imitate_solutions(
-                site,
-                copy_arrays(state.parameters),
-                self.settings.supervised,
-                self.settings.local_steps,
-                this_round.derive("sft"),
-            )
-            steps = {"optimizer_steps": float(self.settings.local_steps)}
-            return RoundResult(replace(state, parameters=weights), metrics={"loss": losses[-1], **steps})
-        run_steps = self.runtime.rounds * self.settings.local_steps
-        local = site.open_learner(make_site_state(state), run_steps=run_steps)
-        report = local.run(self.settings.local_steps, seed=this_round.derive("train"))
-        after = local.get_state(optimizer=True)
+            supervised, seed = self.settings.supervised, this_round.derive("sft")
+            losses, after = imitate_solutions(site, start, supervised, steps, seed, run_steps=run_steps)
+            metrics = {"loss": losses[-1], "optimizer_steps": float(steps)}
+        else:
+            local = site.open_learner(start, run_steps=run_steps)
+            metrics = local.run(steps, seed=this_round.derive("train")).metrics
+            after = local.get_state(optimizer=True)
         kept = ServerState(after.weights, after.optimizer, {**state.memory, "step": after.step})
-        return RoundResult(kept, metrics=report.metrics)
+        return RoundResult(kept, metrics=metrics)
 
     @property
     def written(self) -> bool:
@@ -260,7 +253,8 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
         votes, fresh = settings.candidates * settings.iterations, settings.candidates // 2 * (settings.iterations - 1)
         drawn = settings.candidates_from == "generator" or (settings.candidates_from == "auto" and scale.generated)
         written = 0 if drawn else ATTEMPTS * (settings.candidates + fresh)
-        trained, imitated = scale.count_local_work(settings.local_steps), Work(optimizer_steps=settings.local_steps)
+        trained = scale.count_local_work(settings.local_steps)
+        imitated = count_imitation(settings.local_steps, settings.supervised.batch_size)
         return replace(
             super().describe(settings, scale),
             preparation=Work(answers_down=votes, scores_up=votes) * scale.clients + Work(scored=written),

@@ -45,6 +45,7 @@ from fedagentgym.federation.message import (
     update_norm,
 )
 from fedagentgym.learning.advantages import compute_training_rewards
+from fedagentgym.learning.draws import draw_places
 from fedagentgym.learning.state import mean_metrics
 
 POLICY = "policy"
@@ -295,8 +296,10 @@ class EvolutionStrategies(BaseAlgorithm[ESSettings]):
         from fedagentgym.learning.rollouts import collect
 
         site, learning = client.resources, self.learning
-        pool, draws = site.env.pool, client.stream("tasks")
-        tasks = [pool.ids[int(place)] for place in draws.integers(len(pool), learning.tasks_per_step)]
+        pool, size = site.env.pool, learning.tasks_per_step
+        draws, before = client.stream("tasks"), client.round - 1  # one step in every round
+        places = draw_places(learning.task_order, len(pool), size, draws, seed=site.order_seed, step=before)
+        tasks = [pool.ids[place] for place in places]
         weights = {part.name: part.weight for part in learning.objectives}
         for index in range(self.settings.population):
             played = collect(

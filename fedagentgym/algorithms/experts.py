@@ -282,8 +282,9 @@ class Scorer:
     def _local(self) -> LocalTraining:
         return self._site.open_learner(SiteState(self._weights))
 
-    def train(self, steps: int, seed: int) -> tuple[dict[str, float], Weights]:
-        """Policy steps on the client's own tasks; the resulting weights stay with the client."""
+    def train(self, steps: int, seed: int, *, before: int = 0) -> tuple[dict[str, float], Weights]:
+        """Policy steps on the client's own tasks, after those of former trainings; the resulting weights stay with the client."""
+        self._local.skipped = -before  # every training counts its steps from 0
         report = self._local.run(steps, seed=seed)
         return report.metrics, self._local.get_state(optimizer=False).weights
 

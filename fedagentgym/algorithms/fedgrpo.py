@@ -386,7 +386,8 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         metrics: dict[str, float] = {}
         weights: Weights = {}
         if steps := int(message.control["steps"]):
-            metrics, weights = scorer.train(steps, client.derive("expert"))
+            renewals = max(client.round - 1, 0) // refresh if (refresh := self.settings.expert_refresh) else 0
+            metrics, weights = scorer.train(steps, client.derive("expert"), before=renewals * steps)
         sent = {"right": pack_bits(scorer.solve_tasks(message.text["auxiliary"], client.derive("auxiliary")))}
         if self.asks_holders:
             own = client.resources.env.pool

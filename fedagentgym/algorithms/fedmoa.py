@@ -189,8 +189,11 @@ class FedMOA(Averaging[FedMOASettings]):
         weights = self.init_objective_weights(names, state.control.get("objectives"), message.control["shared"])
         tracker = HypergradientTracker(weights, self.settings.step_size, self.settings.hypergradient)
         local = self.open_learner(site, self.read_start(state, message, client))
+        steps = self.settings.count_steps(len(site.env.pool), self.learning.tasks_per_step)
+        # In the rounds before, this client took as many steps as in this one, not all that the server counts.
+        local.skipped = local.step // self.settings.local_steps * (self.settings.local_steps - steps)
         report = local.run(
-            self.settings.count_steps(len(site.env.pool), self.learning.tasks_per_step),
+            steps,
             seed=client.derive("train"),
             weights=weights,
             gradients_of=names if self.settings.step_size > 0 else (),

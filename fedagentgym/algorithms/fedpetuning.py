@@ -9,12 +9,12 @@ FedAgent with McMahan's weights, an adapter instead of all weights, and a choice
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from fedagentgym.algorithms.averaging import WeightedSettings
-from fedagentgym.algorithms.card import Card, Scale, Work
+from fedagentgym.algorithms.card import Card, Scale, Work, count_imitation
 from fedagentgym.algorithms.fedagent import Averaging
 from fedagentgym.algorithms.reports import evaluate_local_model
 from fedagentgym.algorithms.runtime import Runtime, Site, copy_arrays
@@ -25,6 +25,7 @@ from fedagentgym.federation.aggregation import LossRule
 from fedagentgym.federation.exchange import ClientContext
 from fedagentgym.federation.message import Message
 from fedagentgym.learning.settings import ImitationSettings, SupervisedSettings
+from fedagentgym.learning.state import SiteState
 
 
 class FedPETuningSettings(WeightedSettings):
@@ -67,11 +68,12 @@ class FedPETuning(Averaging[FedPETuningSettings]):
             return super().train_client(state, message, client)
         site = client.resources
         supervised, steps = self.settings.supervised, self.settings.local_steps
-        losses, weights = imitate_solutions(site, copy_arrays(message.weights), supervised, steps, client.derive("sft"))
+        start = SiteState(copy_arrays(message.weights))
+        losses, after = imitate_solutions(site, start, supervised, steps, client.derive("sft"))
         metrics = {"loss": losses[-1], "optimizer_steps": float(steps)}
-        metrics |= evaluate_local_model(self.runtime, site, site.model.load(weights), client.round)
+        metrics |= evaluate_local_model(self.runtime, site, site.model.load(after.weights), client.round)
         report = {"metrics": metrics, "episodes": []}
-        return state, Message(weights=weights, control=site.told, report=report)
+        return state, Message(weights=after.weights, control=site.told, report=report)
 
     @classmethod
     def describe(cls, settings: FedPETuningSettings, scale: Scale) -> Card:
@@ -79,21 +81,26 @@ class FedPETuning(Averaging[FedPETuningSettings]):
         card = super().describe(settings, scale)
         if settings.objective == "grpo":
             return card
-        imitated = Work(optimizer_steps=settings.local_steps, models_down=1, models_up=1)
+        imitated = count_imitation(settings.local_steps, settings.supervised.batch_size)
+        imitated += Work(models_down=1, models_up=1)
         return replace(card, round=imitated * scale.asked, value_refusal="with objective=sft it imitates")
 
 
 def imitate_solutions(
-    site: Site, weights: dict[str, Any], supervised: SupervisedSettings, steps: int, seed: int
-) -> tuple[list[float], dict[str, Any]]:
-    """The losses of this many supervised steps, and the weights after; the expert plays the site's tasks, each at most once."""
+    site: Site, start: SiteState, supervised: SupervisedSettings, steps: int, seed: int, *, run_steps: int | None = None
+) -> tuple[list[float], SiteState]:
+    """The losses of this many supervised steps, and the state after; the expert plays the site's tasks, each at most once.
+
+    The optimizer goes on from the moments of the start, if it has any. The schedule is over `run_steps`, by default these steps.
+    """
     from fedagentgym.learning.state import get_trainable_policy
     from fedagentgym.learning.supervised import SupervisedTraining, collect_demonstrations, make_examples
 
     policy = get_trainable_policy(site.agent)
-    policy.set_weights(weights)
+    policy.set_weights(start.weights)
     count = min(len(site.env.pool), steps * supervised.batch_size)
     played = collect_demonstrations(site.agent, site.env, count, seed=derive(seed, "play"))
-    training = SupervisedTraining(policy, supervised.model_copy(update={"steps": steps}))
-    losses = training.run(make_examples(played, supervised.observation_weight), derive(seed, "learn"))
-    return losses, training.get_weights()
+    settings = supervised.model_copy(update={"steps": run_steps or steps})
+    training = SupervisedTraining(policy, settings, moments=start.optimizer, step=start.step)
+    losses = training.run(make_examples(played, supervised.observation_weight), derive(seed, "learn"), steps=steps)
+    return losses, SiteState(training.get_weights(), training.get_moments(), step=training.step)

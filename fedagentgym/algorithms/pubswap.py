@@ -206,6 +206,7 @@ class PubSwap(OnPublicTasks[PubSwapSettings], Averaging[PubSwapSettings]):
         metrics = [] if message.weights else list(state.control.get("metrics", ()))
         groups: tuple[Group, ...] = ()
         if steps := int(message.control["steps"]):
+            local.skipped = self.count_public_steps(local.step)
             report = local.run(steps, seed=client.derive("train"))
             metrics += report.steps
             groups = report.groups

@@ -34,7 +34,7 @@ from fedagentgym.envs.registry import find_env_id
 from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.message import ArrayForm
 from fedagentgym.learning.evaluation import OpenedSet, open_sets
-from fedagentgym.learning.settings import EvaluationSettings, LearningSettings
+from fedagentgym.learning.settings import NO_ENDS, EvaluationSettings, LearningSettings
 from fedagentgym.learning.state import SiteState, get_trainable_policy
 
 if TYPE_CHECKING:
@@ -82,6 +82,13 @@ class Site:
     learning: LearningSettings
     reports_count: bool = True
     """True if the server may know how many tasks there are."""
+    seed: int = 0
+    """The run's."""
+
+    @property
+    def order_seed(self) -> int:
+        """The seed of the client's passes over its tasks (`task_order: epochs`), the same in every round."""
+        return derive(self.seed, "task order", self.client)
 
     @property
     def agent(self) -> TokenAgent:
@@ -109,7 +116,14 @@ class Site:
 
         base = self.model.initial_weights
         return LocalTraining(
-            self.agent, self.env, self.learning, start=start, run_steps=run_steps, penalties=penalties, base=base
+            self.agent,
+            self.env,
+            self.learning,
+            start=start,
+            run_steps=run_steps,
+            penalties=penalties,
+            base=base,
+            order_seed=self.order_seed,
         )
 
 
@@ -125,6 +139,8 @@ class Runtime:
         own: OwnSites | None = None,
     ) -> None:
         """`client_split` is the spec's own, if it was made before; `own` are the tasks that a client's machine holds itself."""
+        if spec.learning.mask_truncated and spec.agent.harness is not None:
+            raise OptionError(NO_ENDS)
         self.spec = spec
         self.sites: Sites = own or (HeldSites() if spec.partition.is_held else DividedSites(lambda: self.client_split))
         if client_split is not None:
@@ -233,7 +249,7 @@ class Runtime:
         reports_count = True
         if env is None:
             env, reports_count = self.sites.open(client)
-        return Site(client, env, model or self.resident, learning or self.learning, reports_count)
+        return Site(client, env, model or self.resident, learning or self.learning, reports_count, self.seed)
 
     def open_env(self, *, split: str | None = None, pool: TaskPool | None = None) -> TextEnv:
         """The unchanged environment over another split, or over a pool (a role's tasks)."""

@@ -284,6 +284,7 @@ class Sharing(OnPublicTasks[S]):
         metrics = [] if message.control["first"] else list(state.control["metrics"])
         groups: tuple[Group, ...] = ()
         if steps := int(message.control["steps"]):
+            local.skipped = self.count_public_steps(local.step)
             report = local.run(steps, seed=client.derive("train"))
             metrics, groups = [*metrics, *report.steps], report.groups
         return local, metrics, groups

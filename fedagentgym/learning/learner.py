@@ -30,7 +30,8 @@ each token that was chosen among several, the value v_old when the step began, a
 
 Randomness: what is played in step s comes from streams of (seed, s), where s is the run-wide step of the state; the order of
 mini-batches and dropout come from s alone. The same state and seed give the same result on any worker; a caller who wants new
-draws per round or client derives the seed accordingly.
+draws per round or client derives the seed accordingly. With `task_order: epochs` tasks follow from `order_seed` and s, so that
+passes over the pool go on from round to round.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from fedagentgym.agents.protocols import Decoding, SharedModel, TrainablePolicy
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.process import report_step
 from fedagentgym.base.statistics import mean
-from fedagentgym.base.streams import derive, generator, stream
+from fedagentgym.base.streams import Stream, derive, generator, stream
 from fedagentgym.learning import forward
 from fedagentgym.learning.advantages import (
     GAE,
@@ -63,13 +64,14 @@ from fedagentgym.learning.advantages import (
     objective_values,
     spread_advantages,
 )
+from fedagentgym.learning.draws import draw_places
 from fedagentgym.learning.forward import Value, find_choices, mark_choices
 from fedagentgym.learning.losses import Tokens, clip_value_loss
 from fedagentgym.learning.memory import PassLimits, map_large_tensors
 from fedagentgym.learning.passes import Passes, clip_gradients, get_passes, split_minibatches, token_losses, weigh_rows
 from fedagentgym.learning.penalties import Penalty, make_kl
 from fedagentgym.learning.rollouts import Mismatch, Rollouts, collect
-from fedagentgym.learning.settings import LearningSettings
+from fedagentgym.learning.settings import NO_ENDS, LearningSettings
 from fedagentgym.learning.state import (
     AfterStep,
     LocalReport,
@@ -86,6 +88,7 @@ from fedagentgym.learning.trajectory import (
     Trajectory,
     build_rows,
     build_trajectory_rows,
+    leave_out_cut_replies,
 )
 from fedagentgym.learning.values import add_advantages, explain
 from fedagentgym.learning.weights import (
@@ -120,9 +123,11 @@ class LocalTraining:
         run_steps: Number of steps of the whole run, for a learning rate that decays.
         penalties: Terms of the loss besides the configured ones.
         base: Weights of the reference of `kl: {reference: base}`; by default the agent's present ones.
+        order_seed: Seed of the passes of `task_order: epochs`, the same in all rounds.
 
     Attributes:
         step: Number of steps so far.
+        skipped: How many of them took no tasks from the site's pool by `draw_tasks`: passes over it leave them out.
 
     Raises:
         OptionError: If the agent cannot be trained.
@@ -138,9 +143,13 @@ class LocalTraining:
         run_steps: int | None = None,
         penalties: Sequence[Penalty] = (),
         base: Arrays | None = None,
+        order_seed: int = 0,
     ) -> None:
+        if settings.mask_truncated and agent.harness is not None:
+            raise OptionError(NO_ENDS)
         self._agent, self.env, self.settings = agent, env, settings
         self.step = 0 if start is None else start.step
+        self.skipped, self._order_seed = 0, order_seed
         self._run_steps = run_steps
         policy = get_trainable_policy(agent)
         if settings.kl.coefficient > 0:
@@ -230,7 +239,7 @@ class LocalTraining:
 
         Args:
             seed: Seed of all draws.
-            tasks: Ids of the tasks; by default drawn with replacement from the site's pool.
+            tasks: Ids of the tasks; by default drawn from the site's pool, as `draw_tasks` does.
             group_size: Episodes of each task; by default the configured number.
             env: The environment of the tasks; by default the site's.
 
@@ -270,7 +279,7 @@ class LocalTraining:
 
         Args:
             seed: Seed of all draws.
-            tasks: Ids of the tasks; by default drawn with replacement from the site's pool.
+            tasks: Ids of the tasks; by default drawn from the site's pool, as `draw_tasks` does.
             group_size: Episodes of each task; by default the configured number.
 
         Returns:
@@ -279,16 +288,29 @@ class LocalTraining:
         return self.collect_rollouts(seed, tasks=tasks, group_size=group_size).groups
 
     def draw_tasks(self, seed: int) -> tuple[str, ...]:
-        """Draw the tasks of the present step, with replacement.
+        """Draw the tasks of the present step by `task_order`: by default with replacement.
 
         Args:
-            seed: Seed of all draws.
+            seed: Seed of all draws, except for the order of `epochs`.
 
         Returns:
             Their ids.
         """
-        positions = stream(seed, "tasks", self.step).integers(len(self.env.pool), self.settings.tasks_per_step)
-        return tuple(self.env.pool.ids[int(position)] for position in positions)
+        places = self.draw_places(len(self.env.pool), stream(seed, "tasks", self.step))
+        return tuple(self.env.pool.ids[place] for place in places)
+
+    def draw_places(self, size: int, draws: Stream) -> list[int]:
+        """Draw the tasks of the present step from a pool of a site that has several.
+
+        Args:
+            size: Tasks of the pool.
+            draws: The stream of the step.
+
+        Returns:
+            Their places in the pool.
+        """
+        settings, own = self.settings, self.step - self.skipped
+        return draw_places(settings.task_order, size, settings.tasks_per_step, draws, seed=self._order_seed, step=own)
 
     def update(
         self,
@@ -336,14 +358,18 @@ class LocalTraining:
             alone = [
                 group_advantages(group, objective_values(group, name), self.settings.advantage) for group in groups
             ]
-            gradients[name] = self._updater.compute_bias_gradient(build_rows(groups, alone, by_episode=by_episode))
+            alone_rows, _ = self._leave_out_cut(build_rows(groups, alone, by_episode=by_episode), groups)
+            gradients[name] = self._updater.compute_bias_gradient(alone_rows)
         # A row is a text as the model saw it; each token that the agent chose has the advantage of its turn.
         rate = self.settings.schedule.compute_factor(self.step, self._run_steps)
         rows = build_rows(groups, chosen, by_episode=by_episode)
         if valued:
             assert isinstance(estimator, GAE)
             rows = add_advantages(rows, groups, self._updater.compute_values(rows), returns, estimator)
-        metrics = self._updater.train_step(rows, rate, order=self.step)
+        learned_rows, cut = self._leave_out_cut(rows, groups)
+        metrics = self._updater.train_step(learned_rows, rate, order=self.step)
+        if self.settings.mask_truncated:
+            metrics["replies/cut"] = cut / max(1, sum(len(one.turns) for group in groups for one in group))
         if valued and (explained := explain(rows)) is not None:
             metrics["value/explained"] = explained
         self.step += 1
@@ -361,6 +387,12 @@ class LocalTraining:
         ]
         metrics["reward/learned"] = mean([float(part.sum()) for reward in learned for part in reward])
         return StepReport(metrics, tuple(groups), gradients)
+
+    def _leave_out_cut(self, rows: list[Row], groups: Sequence[Group]) -> tuple[list[Row], int]:
+        """The rows without replies that were cut off, if these are to have no loss, and how many were."""
+        if not self.settings.mask_truncated:
+            return rows, 0
+        return leave_out_cut_replies(rows, groups, self._agent.tokenizer.stop_ids)
 
     def compute_rewards(self, group: Group, weights: Mapping[str, float] | None = None) -> PerTurn:
         """Compute the learned reward of each turn.

@@ -18,6 +18,14 @@ from fedagentgym.learning.losses import LOSSES, BaseLoss, ClippedLoss, Correctio
 
 USUAL_CLIP = (0.2, 0.2)
 MicroTokens = Literal["auto"] | Annotated[int, Field(ge=1)]
+TaskOrder = Literal["drawn", "distinct", "epochs"]
+
+
+NO_ENDS = (
+    "learning.mask_truncated knows replies that were cut off by their last token, and a program ends replies by texts of its own:"
+    " leave it out with agent.harness"
+)
+"""Why the two cannot be combined."""
 
 
 class KLSettings(Settings):
@@ -90,7 +98,13 @@ class ShardingSettings(Settings):
 class LearningSettings(Settings):
     """One policy step of a client: episodes, rewards, loss and optimizer. The section `learning` of a configuration."""
 
-    tasks_per_step: int = Field(default=8, ge=1, description="tasks drawn with replacement for a step")
+    tasks_per_step: int = Field(default=8, ge=1, description="tasks of a step, drawn by task_order")
+    task_order: TaskOrder = Field(
+        default="drawn",
+        exclude_if=lambda order: order == "drawn",
+        description="how tasks are drawn; drawn: with replacement; distinct: without, within a step; epochs: the pool in a"
+        " shuffled order, pass after pass",
+    )
     group_size: int = Field(default=8, ge=1, description="episodes of each task (G)")
     parallel_episodes: int = Field(default=64, ge=1, description="episodes played in parallel")
     optimizer: Literal["adamw", "sgd"] = Field(
@@ -169,6 +183,12 @@ class LearningSettings(Settings):
         default=(ObjectiveSettings(name="reward"),),
         min_length=1,
         description="what is rewarded: a list of names, each with a weight",
+    )
+    mask_truncated: bool = Field(
+        default=False,
+        exclude_if=not_,
+        description="replies that were cut off, without a token that ends them, have advantages but no loss, as in TRL"
+        " (mask_truncated_completions)",
     )
     keep_optimizer: bool = Field(default=False, description="carry the optimizer's moments from round to round")
     sharding: ShardingSettings | None = Field(

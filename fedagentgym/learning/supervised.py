@@ -31,7 +31,16 @@ from fedagentgym.learning.passes import clip_gradients, get_passes
 from fedagentgym.learning.rollouts import collect
 from fedagentgym.learning.settings import LearningSettings, MisconceptionSettings, SupervisedSettings, WarmStartSettings
 from fedagentgym.learning.trajectory import NO_IDS, Trajectory, map_tokens_to_turns
-from fedagentgym.learning.weights import OwnedWeights, make_muon, make_optimizer
+from fedagentgym.learning.weights import (
+    Arrays,
+    OwnedWeights,
+    get_momenta,
+    get_moments,
+    load_momenta,
+    load_moments,
+    make_muon,
+    make_optimizer,
+)
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
@@ -82,31 +91,40 @@ def make_examples(
 class SupervisedTraining:
     """Weighted cross-entropy, in batches drawn without replacement, pass after pass.
 
-    It begins with the weights that the model holds.
+    It begins with the weights that the model holds, and with the moments and the number of steps of an earlier training, if these
+    are given. The schedule is over `settings.steps` in all.
     """
 
-    def __init__(self, policy: TrainablePolicy, settings: SupervisedSettings) -> None:
+    def __init__(
+        self, policy: TrainablePolicy, settings: SupervisedSettings, *, moments: Arrays | None = None, step: int = 0
+    ) -> None:
         self.policy, self.settings = policy, settings
         self._passes = get_passes(policy)
         self._weights = OwnedWeights(policy)
-        self.step = 0
+        self.step = step
         adam = LearningSettings(learning_rate=settings.learning_rate, weight_decay=settings.weight_decay)
         inner = set() if settings.matrix_rate is None else find_layer_matrices(policy)
         full = self._weights.full
-        self._optimizers = [make_optimizer({name: value for name, value in full.items() if name not in inner}, adam)]
+        self._others = {name: value for name, value in full.items() if name not in inner}
+        self._matrices = {name: value for name, value in full.items() if name in inner}
+        self._optimizers = [make_optimizer(self._others, adam)]
         if settings.matrix_rate is not None:
-            matrices = [value for name, value in full.items() if name in inner]
-            self._optimizers.insert(0, make_muon(matrices, settings.matrix_rate))
+            self._optimizers.insert(0, make_muon([*self._matrices.values()], settings.matrix_rate))
+        if moments:
+            load_moments(self._optimizers[-1], self._others, moments)
+            load_momenta(self._optimizers[0], self._matrices, moments)
 
-    def run(self, data: Sequence[Example], seed: int, progress: Progress | None = None) -> list[float]:
-        """All steps; returns the loss of each."""
+    def run(
+        self, data: Sequence[Example], seed: int, progress: Progress | None = None, *, steps: int | None = None
+    ) -> list[float]:
+        """All steps, or only so many; returns the loss of each."""
         if not data:
             raise DataError("there are no demonstrations")
         losses = []
         lengths = [len(example.ids) for example in data]
         sorted_at_a_time = BATCHES_SORTED if self.settings.sort_lengths else 1
         batches = _iter_batches(lengths, self.settings.batch_size, sorted_at_a_time, generator(seed, "batches"))
-        for _, batch in zip(range(self.settings.steps), batches, strict=False):
+        for _, batch in zip(range(self.settings.steps if steps is None else steps), batches, strict=False):
             losses.append(self.train_step([data[index] for index in batch]))
             if progress is not None:
                 progress.advance(loss=losses[-1])
@@ -148,6 +166,11 @@ class SupervisedTraining:
     def get_weights(self) -> dict[str, NDArray[Any]]:
         """Copies of the weights, in full precision."""
         return self._weights.to_arrays()
+
+    def get_moments(self) -> dict[str, NDArray[Any]]:
+        """Copies of the optimizers' moments and momenta."""
+        own = get_moments(self._optimizers[-1], self._others)
+        return own | get_momenta(self._optimizers[0], self._matrices)
 
 
 def find_layer_matrices(policy: TrainablePolicy) -> set[str]:

@@ -365,6 +365,41 @@ def build_trajectory_rows(trajectory: Trajectory, advantages: NDArray[np.float64
         yield replace(row, foreign=True) if FOREIGN in trajectory.labels else row
 
 
+def leave_out_cut_replies(
+    rows: Sequence[Row], groups: Sequence[Group], stop_ids: frozenset[int]
+) -> tuple[list[Row], int]:
+    """Take the tokens of replies without an end out of the loss.
+
+    A reply has an end if its last token is one of `stop_ids`. A row of which nothing is left counts as a row without tokens.
+
+    Args:
+        rows: The rows of all groups, in order.
+        groups: The groups.
+        stop_ids: The tokens that end a reply.
+
+    Returns:
+        The rows with the other tokens as their own, and the number of replies that were left out.
+    """
+    kept, cut = [], 0
+    segments = ((one, number) for group in groups for one in group for number in range(len(one.segments)))
+    for row, (trajectory, number) in zip(rows, segments, strict=True):
+        lengths = [turn.tokens for turn in trajectory.turns if turn.segment == number and turn.tokens]
+        ends = np.cumsum(lengths, dtype=np.int64)
+        whole = np.isin(row.ids[row.own[ends - 1]], sorted(stop_ids))
+        cut += int((~whole).sum())
+        kept.append(row if whole.all() else _keep_tokens(row, np.repeat(whole, lengths)))
+    return kept, cut
+
+
+def _keep_tokens(row: Row, kept: NDArray[np.bool_]) -> Row:
+    """A row of which only some of the agent's own tokens are learned from."""
+    along = ("own", "behaviour", "advantages", "allowed_counts", "played", "values", "returns")
+    arrays = {name: getattr(row, name) for name in along}
+    allowed = row.allowed_ids[np.repeat(kept, row.allowed_counts)] if len(row.allowed_counts) else row.allowed_ids
+    parts = {name: array[kept] for name, array in arrays.items() if len(array)}
+    return replace(row, **parts, allowed_ids=allowed)
+
+
 # ---- lines on disk -------------------------------------------------------------------------------------------------------
 
 _EXAMPLE = Trajectory("", 0, (), labels={"any": 0})

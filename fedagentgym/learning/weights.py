@@ -242,6 +242,23 @@ def load_moments(optimizer: Optimizer, parameters: Mapping[str, Tensor], arrays:
         optimizer.state[parameter] = state
 
 
+MOMENTUM = "momentum_buffer"
+"""The name of Muon's momentum, in the optimizer's state and in arrays."""
+
+
+def get_momenta(optimizer: Optimizer, matrices: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
+    """Muon's momentum of every matrix; empty before the first step."""
+    known = {name: optimizer.state[value] for name, value in matrices.items() if optimizer.state.get(value)}
+    return {f"{MOMENTUM}/{name}": to_array(state[MOMENTUM].float()) for name, state in known.items()}
+
+
+def load_momenta(optimizer: Optimizer, matrices: Mapping[str, Tensor], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Load Muon's momentum of an earlier optimizer into a new one."""
+    for name, matrix in matrices.items():
+        if (array := arrays.get(f"{MOMENTUM}/{name}")) is not None:
+            optimizer.state[matrix] = {MOMENTUM: to_tensor_like(array, matrix)}
+
+
 def make_muon(matrices: Sequence[Tensor], rate: float) -> torch.optim.Optimizer:
     """Muon without decay, for whole matrices, or for parts of which each rank holds some rows."""
     if any(is_sharded(matrix) for matrix in matrices):

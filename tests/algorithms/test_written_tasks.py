@@ -14,11 +14,13 @@ from fedagentgym.algorithms.synthetic_tasks import WrittenTasks, is_generated, w
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import stream
+from fedagentgym.experiment.run import train
 from fedagentgym.federation.algorithm import FederationSettings
 from fedagentgym.federation.backends.in_process import SequentialBackend
-from fedagentgym.federation.commits import Commit
+from fedagentgym.federation.commits import Commit, CommitStore
 from fedagentgym.federation.round import ServerConfig, run_rounds
 from fedagentgym.testing import check_algorithm
+from fedagentgym.testing.runs import SMALL_CONFIG
 
 from .fixed_models import make_fixed_model
 
@@ -184,6 +186,16 @@ def test_a_whole_run_on_loaded_data(places: dict[str, str], objective: str) -> N
     plain["partition"]["roles"] = {"public": 1}
     found = check_algorithm("dpsda-fl", config=plain, workers=0, **settings)
     assert not found.record["failures"]
+
+
+def test_the_server_imitates_with_one_optimizer_over_all_rounds(tmp_path: Path) -> None:
+    """As it learns by reinforcement: it is no client, whose optimizer begins anew in every round."""
+    plain = merge(SMALL_CONFIG, {"agent": {"name": "untrained-tiny", "decoding": {"max_new_tokens": 8}}})
+    method = {"name": "dpsda-fl", "candidates": 20, "synthetic_tasks": 10, "objective": "sft", "secret": False}
+    changes = {"algorithm": {**method, "local_steps": 2}, "federation": {"rounds": 3}}
+    done = train(merge(plain, merge(changes, {"output": {"folder": str(tmp_path / "run")}})))
+    state = CommitStore(done.folder / "rounds").read(3).state
+    assert state.memory["step"] == 6 and set(state.optimizer["counts"].tolist()) == {6.0}
 
 
 def test_a_model_can_write_tasks_of_a_generated_world_too(

@@ -36,6 +36,17 @@ def test_twice_the_rounds_take_twice_the_time_and_workers_share_it() -> None:
     assert estimate("agent.adapter=null") == pytest.approx(estimate() * 1.35, rel=0.15)
 
 
+def test_steps_of_imitation_take_time() -> None:
+    lengths = EpisodeLengths(20.0, 0.0, 3.0, 1.0)
+
+    def estimate(*changes: str) -> float:
+        plan = plan_run(load_config("tiny-math:fedpetuning-sft", ["federation.workers=0", *changes]))
+        return estimate_durations(plan, lengths, PASSES).updating
+
+    assert estimate("algorithm.local_steps=6") == pytest.approx(2 * estimate())
+    assert estimate("algorithm.supervised.batch_size=320") > 5 * estimate()
+
+
 def test_lengths_are_those_of_the_experts_episodes() -> None:
     one = measure_lengths(load_config("tiny-skills"))
     assert (one.later, one.turns) == (0.0, 1.0) and 5 < one.prompt < 20 < one.replies < 30

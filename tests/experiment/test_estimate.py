@@ -296,6 +296,27 @@ def test_work_adds_up() -> None:
     assert (Work(episodes=2, scores_up=1) + Work(episodes=1)) * 3 == Work(episodes=9, scores_up=3)
 
 
+@pytest.mark.parametrize(("row", "batch"), [("paper-fedgrpo:fedpetuning-sft", 8 * 3), ("paper-fedgrpo:dpsda-sft", 24)])
+def test_solutions_that_are_imitated_are_learnt_from(row: str, batch: int) -> None:
+    plan = plan_run(load_config(row))
+    assert plan.total.imitated == 320 * batch and plan.total.episodes == 0
+    assert plan.learnt_tokens == 320 * batch * 2560
+    found = plan_gpu(plan, GPUS["h100"], reply_tokens=100)
+    (expected, most), (least, longest) = found.tokens, found.hours
+    assert expected is not None and least is not None
+    assert 0 < expected.imitated < most.imitated == plan.learnt_tokens and most.learnt == 0
+    assert 0 < least.learning < longest.learning
+    assert "demonstrations imitated" in "".join(format_plan(plan))
+
+
+def test_a_warm_start_is_learnt_from_once() -> None:
+    plan, start = (plan_run(load_config("tiny-skills", [change])) for change in ("seed=0", "federation.rounds=0"))
+    warm = plan.config.warm_start
+    assert warm is not None
+    assert start.learnt_tokens == warm.steps * warm.batch_size * start.agent.context_length
+    assert plan.learnt_tokens - plan.updated_tokens == start.learnt_tokens
+
+
 PLAN_EVERYTHING = """
 import json, sys, time
 sys.modules["torch"] = None

@@ -92,6 +92,37 @@ def test_batches_hold_every_example_once_a_pass_alike_in_length_or_not(sort_leng
     assert any(mixed) != sort_lengths
 
 
+@pytest.mark.parametrize("matrix_rate", [None, 0.01])
+def test_a_training_goes_on_where_another_left_off(
+    make_groups: Callable[..., Groups], matrix_rate: float | None
+) -> None:
+    """With its moments, Muon's momentum and its place in the schedule; without moments every step is a first one."""
+    data = make_examples([t for group in make_groups() for t in group])
+    schedule = {"name": "linear"}
+    settings = SupervisedSettings.load({"steps": 4, "batch_size": 2, "matrix_rate": matrix_rate, "schedule": schedule})
+
+    def train(steps: int, policy: ToyPolicy, former: SupervisedTraining | None = None) -> SupervisedTraining:
+        moments, step = ({}, 0) if former is None else (former.get_moments(), former.step)
+        training = SupervisedTraining(policy, settings, moments=moments, step=step)
+        for number in range(training.step, training.step + steps):
+            training.train_step(data[number : number + 2])
+        return training
+
+    straight, halves = ToyPolicy(), ToyPolicy()
+    whole = train(4, straight)
+    second = train(2, halves, train(2, halves))
+    assert second.step == whole.step == 4
+    theirs, ours = whole.get_weights(), second.get_weights()
+    assert all(np.array_equal(theirs[name], ours[name]) for name in theirs)
+    anew = ToyPolicy()
+    train(2, anew)
+    restarted = SupervisedTraining(anew, settings, step=2)
+    for number in (2, 3):
+        restarted.train_step(data[number : number + 2])
+    other = restarted.get_weights()
+    assert any(not np.array_equal(theirs[name], other[name]) for name in theirs)
+
+
 def test_no_demonstrations_is_an_error() -> None:
     with pytest.raises(DataError, match="no demonstrations"):
         SupervisedTraining(ToyPolicy(), SupervisedSettings()).run([], seed=0)

@@ -80,6 +80,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
         "paper-fedgrpo",
         (
             "published",
+            "qwen2.5-3b,published",
             "qwen2.5-math-7b,published",
             "iid",
             "random-experts",

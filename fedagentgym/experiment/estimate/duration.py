@@ -202,14 +202,20 @@ def estimate_durations(plan: RunPlan, lengths: EpisodeLengths, passes: PassTimes
     read = learning.tasks_per_step * (lengths.prompt + copies * (lengths.later + lengths.replies))
     said = learning.tasks_per_step * copies * lengths.replies
     updating = steps * learning.gradient_epochs * (1 + backward) * passes.run(read, said) + _EPISODE / 2 * episodes
+
+    def imitate(supervised: float, batch: float) -> float:
+        step = passes.run(batch * (lengths.prompt + lengths.later + lengths.replies), batch * lengths.replies)
+        return supervised * ((1 + backward) * step + _EPISODE * batch)
+
     imitating, start = 0.0, config.warm_start
     if start is not None:
         if config.agent.name != "tiny":
             start = start.for_pretrained(plan.agent.has_adapter)
-        step = passes.run(
-            start.batch_size * (lengths.prompt + lengths.later + lengths.replies), start.batch_size * lengths.replies
-        )
-        imitating = start.steps * ((1 + backward) * step + _EPISODE * start.batch_size)
+        imitating = imitate(start.steps, start.batch_size)
+    if (imitated := plan.total.imitated) and (
+        supervised := plan.total.optimizer_steps
+    ):  # the method takes no other steps
+        updating += imitate(supervised / workers, imitated / supervised)
     evaluating = 0.0
     if plan.evaluations:
         tasks = -(-(plan.evaluated or 100) // plan.evaluations)

@@ -2,7 +2,8 @@
 
 A speed that is not given is an estimate: a decoding step reads the weights once for all episodes that are played together and
 takes two operations for each weight and token; learning takes six for each weight that is trained, four under an adapter, and two
-for each further pass. Both run at a share of the card's peaks. Keys and values, the sending of weights and waiting are left out.
+for each further pass of a policy step. Both run at a share of the card's peaks. Keys and values, the sending of weights and
+waiting are left out.
 """
 
 from __future__ import annotations
@@ -46,12 +47,14 @@ GPUS = {
 
 @dataclass(frozen=True)
 class Tokens:
-    """The tokens of a run: generated to learn from and to score, generated in evaluations, read in prompts, learnt from."""
+    """The tokens of a run: generated to learn from and to score, generated in evaluations, read in prompts, learnt from in policy
+    steps, and in supervised ones."""
 
     generated: float
     evaluated: float
     read: float
     learnt: float
+    imitated: float
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class Speeds:
     generating: float
     reading: float
     learning: float
+    imitating: float
     measured: bool
 
 
@@ -123,7 +127,11 @@ def plan_gpu(
     expected = None if lengths is None else count_tokens(plan, lengths, reply_tokens)
     episodes = plan.total.episodes + plan.total.scored
     most = Tokens(
-        plan.generated_tokens, plan.evaluated_tokens or 0, episodes * plan.agent.episode_tokens, plan.learnt_tokens
+        plan.generated_tokens,
+        plan.evaluated_tokens or 0,
+        episodes * plan.agent.episode_tokens,
+        plan.updated_tokens,
+        plan.learnt_tokens - plan.updated_tokens,
     )
     speeds = estimate_speeds(plan, gpu, tokens_per_second)
     return GpuPlan(gpu, memory or gpu.memory, speeds, (expected, most), reply_tokens, stand_in, price)
@@ -149,11 +157,13 @@ def count_tokens(plan: RunPlan, lengths: EpisodeLengths, reply_tokens: float | N
     replies = lengths.replies if reply_tokens is None else lengths.turns * reply_tokens
     prompts, judged = lengths.prompt + lengths.later, (plan.evaluated or 0) + (plan.ranked or 0)
     played = total.episodes + total.scored
+    texts = lengths.turns if plan.agent.rows_per_episode > 1 else 1.0  # a demonstration is one of these
     return Tokens(
         generated=played * replies,
         evaluated=judged * replies,
         read=(played + judged) * prompts,
         learnt=total.episodes * (prompts + replies) * plan.config.learning.gradient_epochs,
+        imitated=plan.imitated * (prompts + lengths.replies) / texts,
     )
 
 
@@ -170,6 +180,7 @@ def estimate_speeds(plan: RunPlan, gpu: Gpu, tokens_per_second: float | None = N
         generating=tokens_per_second or generating,
         reading=reading,
         learning=ATTAINED * gpu.operations / operations,
+        imitating=ATTAINED * gpu.operations / (weights * passes),
         measured=tokens_per_second is not None,
     )
 
@@ -186,7 +197,7 @@ def count_hours(tokens: Tokens, speeds: Speeds) -> Hours:
         playing=tokens.generated / speeds.generating / 3600,
         evaluating=tokens.evaluated / speeds.generating / 3600,
         reading=tokens.read / speeds.reading / 3600,
-        learning=tokens.learnt / speeds.learning / 3600,
+        learning=(tokens.learnt / speeds.learning + tokens.imitated / speeds.imitating) / 3600,
     )
 
 

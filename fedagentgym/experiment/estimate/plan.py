@@ -114,8 +114,19 @@ class RunPlan(WorkPlan):
         return (self.evaluated + self.ranked) * self.agent.generated_tokens
 
     @property
+    def imitated(self) -> int:
+        """Demonstrations that are learned from: by the method, and in a warm start, which is made once and kept."""
+        start = self.config.warm_start
+        return self.total.imitated + (0 if start is None else start.steps * start.batch_size)
+
+    @property
     def learnt_tokens(self) -> int:
-        """Tokens that go through the model's updates: every episode once for each gradient epoch."""
+        """Tokens that go through the model's updates: every episode once for each gradient epoch, and demonstrations."""
+        return self.updated_tokens + self.imitated * self.agent.context_length
+
+    @property
+    def updated_tokens(self) -> int:
+        """Those of them that go through policy steps."""
         return self.total.episodes * self.agent.episode_tokens * self.config.learning.gradient_epochs
 
     @property
@@ -346,6 +357,7 @@ COUNTS = (
     ("episodes to learn from", "episodes"),
     ("episodes only scored", "scored"),
     ("episodes only read", "read"),
+    ("demonstrations imitated", "imitated"),
     ("optimizer steps", "optimizer_steps"),
 )
 
