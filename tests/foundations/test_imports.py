@@ -49,6 +49,14 @@ print(*sys.modules)
     assert not (imported | played) & set(HEAVY)
 
 
+@pytest.mark.parametrize("name", ["agents", "envs", "partitions"])
+def test_the_links_for_readers_cannot_be_imported(name: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(root / "fedagentgym")
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(ImportError, match=f"import fedagentgym.{name} instead"):
+        importlib.import_module(name)
+
+
 def library(root: Path) -> list[Path]:
     return sorted((root / "fedagentgym").rglob("*.py"))
 
