@@ -28,6 +28,21 @@ def test_workflows_and_forms_are_yaml(path: Path) -> None:
     assert isinstance(yaml.safe_load(path.read_text()), dict)
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / ".github" / "workflows").glob("*.yml")), ids=lambda path: path.name)
+def test_workflows_have_few_rights_and_run_fixed_commits(path: Path) -> None:
+    """Somebody may move an action's tag. A release reads no cache that other workflows write; a checkout is one commit deep."""
+    text = path.read_text()
+    workflow = yaml.safe_load(text)
+    assert workflow["permissions"]["contents"] == "read"
+    used = re.findall(r"uses: (?!\./)(.*)", text)
+    assert used and [one for one in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}  # v[\d.]+", one)] == []
+    steps = [step for job in workflow["jobs"].values() for step in job.get("steps", ())]
+    settings = [step["with"] for step in steps if step.get("uses", "").startswith("actions/setup-python@")]
+    cached = [path.name != "release.yml"] * len(settings)
+    assert settings and [one.get("cache") == "pip" for one in settings] == cached
+    assert [step for step in steps if "fetch-depth" in step.get("with", {})] == []
+
+
 def test_the_layout_that_contributors_read_is_the_layout() -> None:
     named = re.findall(r"^\| `(\w+)` \|", (ROOT / "CONTRIBUTING.md").read_text(), flags=re.M)
     folders = [path.parent.name for path in (ROOT / "fedagentgym").glob("*/__init__.py")]
