@@ -60,6 +60,32 @@ def test_the_tests_lie_as_the_package_does() -> None:
         assert folders - packages == apart
 
 
+def list_distributed() -> set[Path]:
+    """The files that `MANIFEST.in` takes, besides those of the package, which `pyproject.toml` names."""
+    found: set[Path] = set()
+    for line in (ROOT / "MANIFEST.in").read_text().splitlines():
+        word, *patterns = line.split()
+        if word == "graft":
+            found.update(path for folder in patterns for path in (ROOT / folder).rglob("*") if path.is_file())
+        elif word == "include":
+            found.update(path for pattern in patterns for path in ROOT.glob(pattern))
+    return {path for path in found if path.suffix != ".pyc"}
+
+
+def test_the_source_distribution_is_far_from_the_limit_of_package_indexes() -> None:
+    """The limit is 100 MB. The package and results hardly get smaller when they are packed."""
+    files = list_distributed() | {path for path in (ROOT / "fedagentgym").rglob("*.*") if path.suffix != ".pyc"}
+    assert sum(path.stat().st_size for path in files) < 60_000_000
+
+
+def test_the_source_distribution_has_the_results_that_tests_read() -> None:
+    kept = {path.parent.name for path in list_distributed() if path.suffix == ".zip"}
+    assert kept == {"agents-tiny-v1", "methods-small-skills-v1"}
+    assert {
+        ROOT / "leaderboard" / name for name in ("README.md", "tuning/methods-tiny-skills-v2.json")
+    } <= list_distributed()
+
+
 @pytest.mark.parametrize(
     ("message", "refused"),
     [
