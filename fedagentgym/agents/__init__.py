@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if __name__ != "fedagentgym.agents":
-    raise ImportError(
-        f"this folder was imported as {__name__!r}: import fedagentgym.agents instead (run pytest, not python -m pytest)"
-    )
-
 from fedagentgym.base.imports import Registry, attach
 
 if TYPE_CHECKING:

@@ -245,7 +245,9 @@ def reread(agent: TokenAgent, env: TextEnv, task: Task, candidate: Mapping[str, 
         moves.append(
             Move(reply, action, True, context.ids, ids, fresh=context.fresh, finish="stop" if ended else "length")
         )
-        turns.append(Turn(episode.view.observation, reply, (action,), 0.0, True, True, tokens=len(ids)))
+        turns.append(
+            Turn(episode.view.observation, reply, (action,), reward=0.0, valid=True, format=True, tokens=len(ids))
+        )
         renderer.record_turn(row, episode, context, moves[-1])
         (episode,) = env.step_many([episode], [action])
     numbered = zip(turns, number_segments(moves), strict=True)

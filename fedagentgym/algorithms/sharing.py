@@ -401,7 +401,10 @@ def grade(env: TextEnv, task: str, plain: Any) -> Answer:
         raise DataError(f"an answer to {task} needs texts as actions and replies, and true or false as ends")
     if not all(isinstance(one, float) and -MAX_SURPRISAL <= one <= 1e-3 for one in said):
         raise DataError(f"an answer to {task} has an invalid log-prob")
-    turns = tuple(Turn("", reply, (act,), 0.0, True, True) for act, reply in zip(actions, replies, strict=True))
+    turns = tuple(
+        Turn("", reply, (act,), reward=0.0, valid=True, format=True)
+        for act, reply in zip(actions, replies, strict=True)
+    )
     candidate = {"actions": actions, "replies": replies, "ended": ends, "seed": seed, "task": task}
     return Answer(candidate, tuple(said), regrade_trajectory(env, Trajectory(task, seed, turns)))
 

@@ -52,7 +52,16 @@ def attach(
 
     Returns:
         The package's `__getattr__`, `__dir__` and `__all__`.
+
+    Raises:
+        ImportError: The package was imported by another name, through one of the links in the repository's root.
     """
+    outermost = __name__.partition(".")[0]
+    if package.partition(".")[0] != outermost:
+        raise ImportError(
+            f"the folder {package!r} at the root is a link for readers: import {outermost}.{package} instead, and run pytest "
+            "rather than python -m pytest"
+        )
     modules = {name: module for module, names in exports.items() for name in names}
 
     def load(name: str) -> Any:

@@ -88,8 +88,10 @@ def explain_interruption(describe: Callable[[], str]) -> Iterator[None]:
 @contextlib.contextmanager
 def postpone_interruption(message: str) -> Iterator[None]:
     """Delay Ctrl-C until the block ends: the first one prints `message` and takes effect at the end of the block; the second
-    acts at once. Signals reach only the main thread; a program that ignores them is left alone, and so are the ranks of a sharded
-    run, which torchrun kills half a minute after it passed Ctrl-C on.
+    acts at once.
+
+    This does nothing outside the main thread, which alone receives signals; in a program that ignores Ctrl-C; and in the ranks of
+    a sharded run, which torchrun kills half a minute after it has passed Ctrl-C on to them.
     """
     usual = signal.getsignal(signal.SIGINT)
     if devices.here().shards or threading.current_thread() is not threading.main_thread() or not callable(usual):

@@ -34,7 +34,7 @@ _OVER = "This episode is over."
 _NO_ACTION = "That is not an action here."
 
 
-class State(NamedTuple):
+class GymnasiumTextState(NamedTuple):
     """An episode's history: its start, the actions that the environment took, and its rewards."""
 
     category: str
@@ -76,7 +76,7 @@ class GymnasiumTextEnv(TextEnv[GymnasiumTextOptions]):
     default_max_turns = 100
 
     def set_up(self) -> None:
-        self._live: OrderedDict[State, gymnasium.Env[Any, Any]] = OrderedDict()
+        self._live: OrderedDict[GymnasiumTextState, gymnasium.Env[Any, Any]] = OrderedDict()
         self._idle: dict[str, list[gymnasium.Env[Any, Any]]] = {}
 
     # ---- what a subclass may define -------------------------------------------------------------------------------
@@ -153,14 +153,14 @@ class GymnasiumTextEnv(TextEnv[GymnasiumTextOptions]):
 
     # ---- the course of an episode -------------------------------------------------------------------------------
 
-    def begin(self, task: Task, seed: int) -> tuple[State, View]:
+    def begin(self, task: Task, seed: int) -> tuple[GymnasiumTextState, View]:
         if task.category not in self.categories:
             raise DataError(f"{self.id} has no category {task.category!r}")
         env, started = self._start(task.category, int(task.payload))
         self._keep(started, env)
         return started, View(started.observation, started.admissible)
 
-    def advance(self, state: State, action: str) -> tuple[State, View]:
+    def advance(self, state: GymnasiumTextState, action: str) -> tuple[GymnasiumTextState, View]:
         if state.over:
             return state, View(_OVER, done=True, valid=False, score=self._score(state), success=self._solved(state))
         env = self._live.pop(state, None)
@@ -173,7 +173,7 @@ class GymnasiumTextEnv(TextEnv[GymnasiumTextOptions]):
             self._keep(state, env)
             return state, View(_NO_ACTION, state.admissible, valid=False, score=self._score(state))
         observation, reward, terminated, truncated, info = env.step(parsed)
-        after = State(
+        after = GymnasiumTextState(
             state.category,
             state.seed,
             (*state.actions, action),
@@ -191,20 +191,20 @@ class GymnasiumTextEnv(TextEnv[GymnasiumTextOptions]):
         view = View(after.observation, after.admissible, float(reward), score, solved, after.over, True, rewards)
         return after, view
 
-    def _score(self, state: State) -> float:
+    def _score(self, state: GymnasiumTextState) -> float:
         return min(max(state.total / self.success_return, 0.0), 1.0)
 
-    def _solved(self, state: State) -> bool:
+    def _solved(self, state: GymnasiumTextState) -> bool:
         return state.over and state.total >= self.success_return
 
-    def _start(self, category: str, seed: int) -> tuple[gymnasium.Env[Any, Any], State]:
+    def _start(self, category: str, seed: int) -> tuple[gymnasium.Env[Any, Any], GymnasiumTextState]:
         idle = self._idle.get(category)
         env = idle.pop() if idle else gymnasium.make(self.gymnasium_id, **self.categories[category])
         observation, info = env.reset(seed=seed)
         shown = self.render_observation(observation, env, info)
-        return env, State(category, seed, observation=shown, admissible=self.list_actions(env, info))
+        return env, GymnasiumTextState(category, seed, observation=shown, admissible=self.list_actions(env, info))
 
-    def _keep(self, state: State, env: gymnasium.Env[Any, Any]) -> None:
+    def _keep(self, state: GymnasiumTextState, env: gymnasium.Env[Any, Any]) -> None:
         if (other := self._live.pop(state, None)) is not None:  # of another episode with the same history
             self._idle.setdefault(state.category, []).append(other)
         self._live[state] = env

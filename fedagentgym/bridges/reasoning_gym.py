@@ -71,7 +71,7 @@ class Problem(NamedTuple):
     place: int
 
 
-class State(NamedTuple):
+class ReasoningGymState(NamedTuple):
     problem: Problem
     score: float = 0.0
     over: bool = False
@@ -152,11 +152,11 @@ class ReasoningGymEnv(TextEnv[ReasoningGymOptions]):
         """The name and version of the library whose verifiers grade."""
         return f"reasoning-gym/{version('reasoning-gym')}"
 
-    def begin(self, task: Task, seed: int) -> tuple[State, View]:
+    def begin(self, task: Task, seed: int) -> tuple[ReasoningGymState, View]:
         problem = Problem(*task.payload)
-        return State(problem), View(str(_make_entry(problem)["question"]))
+        return ReasoningGymState(problem), View(str(_make_entry(problem)["question"]))
 
-    def advance(self, state: State, action: str) -> tuple[State, View]:
+    def advance(self, state: ReasoningGymState, action: str) -> tuple[ReasoningGymState, View]:
         if state.over:
             return state, View(_OVER, score=state.score, success=state.score == 1.0, done=True, valid=False)
         score, said = 0.0, "There is no answer in your reply."
@@ -165,7 +165,7 @@ class ReasoningGymEnv(TextEnv[ReasoningGymOptions]):
             said = "Right." if score == 1.0 else "That is not right."
         rewards = {**format_rewards(action), "accuracy/reasoning": score}
         view = View(said, None, score, score, score == 1.0, True, answer is not None, rewards)
-        return State(state.problem, score, True), view
+        return ReasoningGymState(state.problem, score, True), view
 
     def vocabulary(self) -> Iterable[str]:
         said = [self.role, self.action_help, _OVER, "Right. That is not right. There is no answer in your reply."]
@@ -182,7 +182,7 @@ class GoldExpert:
     """Gives the library's own answer, where it has one."""
 
     def act(self, episode: Episode) -> str:
-        state: State = episode.state
+        state: ReasoningGymState = episode.state
         gold = _make_entry(state.problem)["answer"]
         return f"<think> I know this one . </think> <answer> {'unknown' if gold is None else gold} </answer>"
 

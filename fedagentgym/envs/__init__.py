@@ -6,9 +6,6 @@ from typing import TYPE_CHECKING
 
 from fedagentgym.base.imports import attach
 
-if __name__ != "fedagentgym.envs":
-    raise ImportError("the folder `envs` at the root is a link for readers: import fedagentgym.envs instead")
-
 if TYPE_CHECKING:
     from fedagentgym.envs.alfworld.gamefiles import write_game_files as write_game_files
     from fedagentgym.envs.core import TextEnv as TextEnv

@@ -6,11 +6,6 @@ from typing import TYPE_CHECKING
 
 from fedagentgym.base.imports import attach
 
-if __name__ != "fedagentgym.partitions":
-    raise ImportError(
-        "the folder `partitions` at the root is a link for readers: import fedagentgym.partitions instead"
-    )
-
 if TYPE_CHECKING:
     from fedagentgym.partitions.adapters import get_row_indices as get_row_indices
     from fedagentgym.partitions.adapters import import_client_split as import_client_split

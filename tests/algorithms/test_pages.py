@@ -15,6 +15,7 @@ from fedagentgym.algorithms import ALGORITHMS
 from fedagentgym.algorithms.averaging import AveragingSettings
 from fedagentgym.experiment.config import load_config
 from fedagentgym.leaderboard.results import Result
+from tests.committed import RESULTS, needs_all_results
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs" / "reference" / "methods"
@@ -69,7 +70,7 @@ def test_the_commands_of_a_page_run_its_method(name: str) -> None:
 def list_suites_played() -> dict[str, set[str]]:
     """The suites whose committed results have a row of a method."""
     found: dict[str, set[str]] = {}
-    for archive in (ROOT / "leaderboard" / "results").glob("methods-*/*.zip"):
+    for archive in RESULTS.glob("methods-*/*.zip"):
         result = Result(archive)
         with result.open_run(result.keys[0]) as run:
             found.setdefault(run.config["algorithm"]["name"], set()).add(archive.parent.name)
@@ -100,6 +101,7 @@ def find_contradiction(text: str, suites: set[str], pages: set[str]) -> str | No
     return None
 
 
+@needs_all_results
 @pytest.mark.parametrize("name", ALGORITHMS.names())
 def test_what_a_page_says_was_measured_agrees_with_the_committed_results(name: str) -> None:
     page = (PAGES / f"{name}.md").read_text("utf-8")

@@ -25,6 +25,7 @@ from benchmarks.skills_pages import PAGES
 from benchmarks.skills_results import AREA
 from fedagentgym.base.statistics import Difference, compare_replicates, correct
 from fedagentgym.leaderboard.suite import list_suites, load_suite
+from tests.committed import needs_all_results
 
 EVIDENCE = [one for claims in read_claims().values() for claim in claims for one in claim.evidence]
 
@@ -71,6 +72,7 @@ def test_a_verdict_needs_a_decision() -> None:
     assert turn(Difference(0.1, 0.05, 0.2)).ends == (-0.2, -0.05)
 
 
+@needs_all_results
 @pytest.mark.slow  # all results are read
 def test_the_page_shows_the_committed_results(root: Path) -> None:
     page = (root / "docs" / "experiments" / "claims.md").read_text("utf-8")

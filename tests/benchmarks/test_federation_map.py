@@ -46,6 +46,7 @@ from fedagentgym.leaderboard.suite import load_suite, open_scenario
 from fedagentgym.partitions.plots import save_figure
 from fedagentgym.runs.folder import METRICS, RECORD, format_document
 from fedagentgym.runs.record import AgentRecord, ClientRecord, EnvRecord, Evaluated, RunRecord, Spent
+from tests.committed import find_suite, needs_all_results
 from tests.leaderboard.samples import MADE, ZEROS, write_entry
 
 WHOLE = SOURCES[0]
@@ -157,7 +158,7 @@ def test_points_are_those_of_a_plain_loop(made: Made, read: tuple[list[MapPoint]
 
 def test_the_distance_is_that_of_the_split_that_was_played() -> None:
     """The mixtures in the record of a committed run are those of the division that its suite makes."""
-    (archive,) = (federation_map.RESULTS / "skills-fedagent-v1").glob("fedagent-80.zip")
+    archive = find_suite("skills-fedagent-v1") / "fedagent-80.zip"
     with Result(archive).open_run(("misled", 0), RECORD, METRICS) as run_folder:
         record, log = run_folder.record, list(read_metrics_log(run_folder.path / METRICS))
     opened = open_scenario(load_suite("skills-fedagent-v1"), "misled", 0)
@@ -315,6 +316,7 @@ def test_a_whole_map_is_written_into_its_page(
     assert page.with_name("again.png").read_bytes() == page.with_name(PICTURE).read_bytes()
 
 
+@needs_all_results
 def test_the_committed_results_say_what_they_have() -> None:
     """The quick form reads five worlds."""
     figures = run(quick=True)

@@ -16,6 +16,7 @@ from benchmarks.pictures.averaging import draw_averaging
 from benchmarks.pictures.canvas import COLORS, Drawing, spread_apart
 from benchmarks.pictures.recording import draw_recording, record
 from fedagentgym.leaderboard.results import Result
+from tests.committed import RESULTS
 
 SVG = "{http://www.w3.org/2000/svg}"
 READABLE = 15
@@ -89,16 +90,15 @@ def test_words_are_escaped() -> None:
 
 def test_differences_of_rules_are_paired_by_world(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The suite stands for those of adapters: its numbers are read again by hand."""
-    results = root / "leaderboard" / "results"
     panel = Panel("four clients", "methods-small-skills-v1", "fedagent", ["fedprox"])
     first, base = (
-        Result(results / panel.suite / f"{name}.zip").numbers.list_runs("success") for name in ("fedprox", "fedagent")
+        Result(RESULTS / panel.suite / f"{name}.zip").numbers.list_runs("success") for name in ("fedprox", "fedagent")
     )
-    ((title, spread),) = compare(panel, results)
+    ((title, spread),) = compare(panel, RESULTS)
     assert title == "FedProx" and spread.mean == pytest.approx(mean(first) - mean(base))
     assert spread.low is not None and spread.high is not None and spread.low < spread.mean < spread.high
     monkeypatch.setattr(averaging, "PANELS", (panel,))
-    drawn = draw_averaging(results)
+    drawn = draw_averaging(RESULTS)
     assert drawn is not None and "four clients" in drawn.format() and "FedProx" in drawn.format()
     assert draw_averaging(root / "nowhere") is None
-    assert f"| FedProx | {100 * spread.mean:+.1f} (" in describe_averaging(results)
+    assert f"| FedProx | {100 * spread.mean:+.1f} (" in describe_averaging(RESULTS)

@@ -23,6 +23,7 @@ from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.estimate.plan import plan_run
 from fedagentgym.leaderboard.rank import compare_suite
 from fedagentgym.leaderboard.results import Result, read_suites
+from tests.committed import RESULTS, find_suite
 
 Values = Mapping[str, float]
 MAY_BE_ZERO = (
@@ -88,6 +89,13 @@ OTHERS = {
     "webshop-figures": "plays a shop many times",
 }
 """The others, which play, train or draw, with the reason of those that take above ten seconds."""
+COMMITTED = {
+    "null-comparisons": "methods-tiny-shop-v2",
+    "pictures": "skills-fedagent-v1",
+    "records-rules": "methods-tiny-records-v1",
+    "skills-pages": "skills-fedagent-v1",
+}
+"""A suite whose committed results a benchmark reads, and which a source distribution lacks."""
 ELSEWHERE = ("claims", "extras", "federation-map", "fixed-replies", "report")
 """Tested by files of their own, such as `test_claims`, and `fixed-replies` as all sections of the audit by `test_audit`."""
 
@@ -178,6 +186,8 @@ def test_every_benchmark_has_its_quick_form_in_a_test() -> None:
 def test_a_quick_form_gives_numbers_that_can_be_true(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if name in COMMITTED:
+        find_suite(COMMITTED[name])
     if name == "alfworld":
         pytest.importorskip("textworld")
     if name in ("speed-adapters", "speed-agents", "speed-gateway"):
@@ -207,6 +217,8 @@ def elsewhere(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 @pytest.mark.parametrize("name", mark_slow(OTHERS))
 def test_a_quick_form_that_plays_trains_or_draws_ends(name: str, elsewhere: Path, root: Path) -> None:
     pytest.importorskip("torch")
+    if name in COMMITTED:
+        find_suite(COMMITTED[name])
     if name == "screenshots":
         screens = pytest.importorskip("benchmarks.pictures.screens")
         if not any(map(shutil.which, screens.BROWSERS)):
@@ -292,7 +304,7 @@ def test_figure_2_is_that_of_the_presets_plans() -> None:
 
 def test_readme_states_the_suite_of_fedagent(root: Path) -> None:
     text = (root / "README.md").read_text("utf-8").replace("\n", " ")
-    place = root / "leaderboard" / "results" / "skills-fedagent-v1"
+    place = find_suite("skills-fedagent-v1")
     for name, words in (
         ("zero-shot", "and solves {} % of the held-out tasks"),
         ("local-0", "a client alone solves {} %,"),
@@ -320,7 +332,7 @@ def test_the_page_of_the_real_model_states_its_kept_results() -> None:
 
 def test_readme_states_the_suite_of_the_real_model(root: Path) -> None:
     text = (root / "README.md").read_text("utf-8").replace("\n", " ")
-    place = root / "leaderboard" / "results" / "methods-small-skills-v1"
+    place = RESULTS / "methods-small-skills-v1"
     start, together, alone = (
         Result(place / f"{name}.zip").numbers.list_runs("success") for name in ("zero-shot", "fedagent", "local-0")
     )

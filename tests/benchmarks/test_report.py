@@ -16,10 +16,12 @@ from benchmarks.excerpts import make_marks
 from benchmarks.latex import SPECIAL, escape_latex, write_latex
 from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.leaderboard.grid import TUNED
+from tests.committed import RESULTS, needs_all_results
 
 TEXT = report.PAGE.read_text("utf-8")
 
 
+@needs_all_results
 def test_the_report_is_what_its_command_writes() -> None:
     assert report.fill_report(TEXT) == TEXT, "run: python -m benchmarks report"
     assert report.LATEX.read_text("utf-8") == write_latex(TEXT), "run: python -m benchmarks report"
@@ -39,11 +41,12 @@ def test_no_number_of_a_result_is_typed() -> None:
     assert not re.search(r"^<!-- [^>]* / ", TEXT, re.MULTILINE)
 
 
+@needs_all_results
 @pytest.mark.parametrize("page", [report.PAGE, ROOT / "docs" / "explanation" / "limits.md"])
 def test_pages_name_every_suite_that_was_searched_alike(page: Path) -> None:
     chosen = (ROOT / "fedagentgym" / "leaderboard" / "suites").glob(f"*{TUNED}")
     searched = {path.name.removesuffix(TUNED) for path in chosen}
-    played = {folder.name for folder in (ROOT / "leaderboard" / "results").iterdir()}
+    played = {folder.name for folder in RESULTS.iterdir()}
     text = page.read_text("utf-8")
     assert len(searched & played) > 3
     assert [name for name in sorted(searched & played) if f"`{name}`" not in text] == []
@@ -54,6 +57,7 @@ def test_the_report_has_some_eight_pages() -> None:
     assert 2500 < len(words) < 5000
 
 
+@needs_all_results
 def test_a_changed_number_is_written_again() -> None:
     (name, *_) = re.findall(r"<!-- (experiments/[^>]+ misled) -->", TEXT)
     changed = re.sub(rf"(<!-- {re.escape(name)} -->\[)[^\]]*", r"\g<1>12.3 %", TEXT)

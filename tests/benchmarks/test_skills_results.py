@@ -29,6 +29,7 @@ from fedagentgym.federation.records import COLUMNS, DIRECTIONS
 from fedagentgym.leaderboard.results import Result
 from fedagentgym.runs.folder import format_document
 from fedagentgym.runs.record import RunRecord
+from tests.committed import RESULTS, find_suite, needs_all_results
 
 TABLE = ExperimentTable("skills-small", {"before": "x", "FedAgent, tau = 5": "y", "FedAgent, tau = 40": "z"}, seeds=3)
 PAIRS = [("FedAgent, tau = 5", "before"), ("FedAgent, tau = 40", "FedAgent, tau = 5")]
@@ -168,6 +169,7 @@ def test_pictures_are_drawn_and_the_same_each_time(cells: list[TableCell], tmp_p
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@needs_all_results
 def test_pages_hold_the_figures_of_the_committed_results(page: SuitePage, root: Path) -> None:
     text = (root / "docs" / "experiments" / f"{page.name}.md").read_text()
     results, (begin, end) = page.read(), make_marks(FIGURES)
@@ -189,11 +191,11 @@ def test_a_weight_at_the_end_is_the_mean_over_clients(tmp_path: Path) -> None:
     assert make_weight_column("format")(tmp_path, {}) == read_weight_of_styles(tmp_path, {}) == 0.25
 
 
-def test_a_suites_results_are_a_table_of_each_scenario(root: Path) -> None:
-    place = root / "leaderboard" / "results"
-    found = read_suite("methods-tiny-skills-v2", place)
-    assert found is not None and read_suite("smoke", place) is None
-    result = Result(place / "methods-tiny-skills-v2" / "fedavg-grpo.zip")
+def test_a_suites_results_are_a_table_of_each_scenario() -> None:
+    place = find_suite("methods-tiny-skills-v2")
+    found = read_suite(place.name, RESULTS)
+    assert found is not None and read_suite("smoke", RESULTS) is None
+    result = Result(place / "fedavg-grpo.zip")
     for scenario, name in (("uniform", "FedAvg-GRPO"), ("by-town", "by-town: FedAvg-GRPO")):
         row = found.get(name)
         assert list(row.row.values["success"]) == result.numbers.list_runs("success", scenario)

@@ -24,10 +24,9 @@ from fedagentgym.cli.main import main
 from fedagentgym.envs import open_env
 from fedagentgym.leaderboard.suite import load_suite, open_scenario
 from fedagentgym.partitions.client_split import ClientSplit
-from tests.hub_server import COMMIT, ROOT, HubServer
+from tests.committed import RESULTS
+from tests.hub_server import COMMIT, HubServer
 from tests.network import stop_server
-
-RESULTS = ROOT / "leaderboard" / "results"
 
 
 class Hub(HubServer):
@@ -160,7 +159,7 @@ LINES = (
 
 
 def test_a_result_and_an_agent_come_back_as_they_were(hub: Hub, tmp_path: Path) -> None:
-    result, agent = RESULTS / "methods-tiny-math-v2" / "pubswap.zip", tmp_path / "agent"
+    result, agent = RESULTS / "methods-small-skills-v1" / "pubswap.zip", tmp_path / "agent"
     make_agent_folder(agent)
     pairs = {"me/result": result, "me/agent": agent}
     folders = {name: tmp_path / name.replace("/", "-") for name in pairs}

@@ -14,11 +14,11 @@ import pytest
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.result import RunResult
 from tests.cli.test_width import RUN
+from tests.committed import RESULTS
 from tests.fuzz.test_commands import FOUND
 
 TABLES = {"make_table", "Table", "write_top", "Column", "_print_entry"}
 """What a command calls that prints rows."""
-RESULTS = Path(__file__).parents[2] / "leaderboard" / "results"
 READ = {
     "envs": ("", "Guess"),
     "presets": ("", "tiny-skills:iid"),

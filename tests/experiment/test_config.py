@@ -60,6 +60,13 @@ def test_every_preset_and_variant_is_a_valid_configuration(name: str) -> None:
         assert config.output.folder.endswith(variant.replace(",", "-"))
 
 
+@pytest.mark.parametrize("folder", ["experiment/presets", "learning/recipes"])
+def test_the_lines_of_presets_and_recipes_are_short_enough_to_read(folder: str, root: Path) -> None:
+    files = sorted((root / "fedagentgym" / folder).glob("*.yaml"))
+    lines = [(file.name, line) for file in files for line in file.read_text("utf-8").splitlines()]
+    assert lines and [(name, line) for name, line in lines if len(line) > 150] == []
+
+
 @pytest.mark.parametrize(
     ("name", "says"),
     [

@@ -156,6 +156,15 @@ def test_pages_that_install_torch_name_its_small_build() -> None:
     ] == []
 
 
+def test_pages_of_the_first_hour_clone_no_history() -> None:
+    """The history is larger than all that it led to, and nothing on these pages needs it."""
+    first = (ROOT / "README.md", ROOT / "docs" / "index.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md")))
+    found = [
+        (page.name, line) for page in first for line in page.read_text("utf-8").splitlines() if "git clone" in line
+    ]
+    assert found and [(page, line) for page, line in found if "git clone --depth 1 " not in line] == []
+
+
 def test_each_paper_has_commands_seeds_and_differences() -> None:
     index = (ROOT / "papers" / "README.md").read_text()
     assert [page for page in PAPERS if f"({page.parent.name}/README.md)" not in index] == []

@@ -17,6 +17,7 @@ import yaml
 from markdown_it import MarkdownIt
 
 from fedagentgym.cli import reference
+from tests.committed import IS_COMPLETE, RESULTS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -69,6 +70,8 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
         target, _, anchor = link.partition("#")
         if link.startswith((SOURCE, RAW)):
             path = ROOT / target.removeprefix(SOURCE).removeprefix(RAW)
+            if not IS_COMPLETE and RESULTS in path.parents:
+                continue
             assert path.exists(), f"{link} is not in the repository"
             assert not anchor or anchor in list_anchors(path), f"{path.name} has no heading #{anchor}"
         if "://" in link or link.startswith("mailto:"):

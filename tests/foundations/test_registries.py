@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,15 @@ def test_every_environment_plays_its_golden_episode(env_id: str, root: Path) -> 
     """After a wanted change: raise the generator's version, then write what this test prints into the file."""
     golden = json.loads((root / "tests" / "golden" / "episodes.json").read_text())
     assert digest_episode(open_env(env_id)) == golden.get(env_id)
+
+
+def test_the_states_of_environments_have_names_of_their_own(root: Path) -> None:
+    """Tracebacks and type checkers show the name without its module."""
+    files = [path for part in ("envs", "bridges") for path in (root / "fedagentgym" / part).rglob("*.py")]
+    names = [
+        name for path in files for name in re.findall(r"^class (\w*State)\b", path.read_text("utf-8"), re.MULTILINE)
+    ]
+    assert "GuessState" in names and "State" not in names and len(set(names)) == len(names)
 
 
 def test_every_data_set_of_the_papers_is_described() -> None:

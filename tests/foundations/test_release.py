@@ -28,6 +28,21 @@ def test_workflows_and_forms_are_yaml(path: Path) -> None:
     assert isinstance(yaml.safe_load(path.read_text()), dict)
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / ".github" / "workflows").glob("*.yml")), ids=lambda path: path.name)
+def test_workflows_have_few_rights_and_run_fixed_commits(path: Path) -> None:
+    """Somebody may move an action's tag. A release reads no cache that other workflows write; a checkout is one commit deep."""
+    text = path.read_text()
+    workflow = yaml.safe_load(text)
+    assert workflow["permissions"]["contents"] == "read"
+    used = re.findall(r"uses: (?!\./)(.*)", text)
+    assert used and [one for one in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}  # v[\d.]+", one)] == []
+    steps = [step for job in workflow["jobs"].values() for step in job.get("steps", ())]
+    settings = [step["with"] for step in steps if step.get("uses", "").startswith("actions/setup-python@")]
+    cached = [path.name != "release.yml"] * len(settings)
+    assert settings and [one.get("cache") == "pip" for one in settings] == cached
+    assert [step for step in steps if "fetch-depth" in step.get("with", {})] == []
+
+
 def test_the_layout_that_contributors_read_is_the_layout() -> None:
     named = re.findall(r"^\| `(\w+)` \|", (ROOT / "CONTRIBUTING.md").read_text(), flags=re.M)
     folders = [path.parent.name for path in (ROOT / "fedagentgym").glob("*/__init__.py")]
@@ -43,6 +58,32 @@ def test_the_tests_lie_as_the_package_does() -> None:
         folders = {file.parts[0] for file in files if len(file.parts) > 1 and file.suffix in (".py", ".json", ".sh")}
         packages = {path.parent.name for path in (ROOT / "fedagentgym" / level).glob("*/__init__.py")}
         assert folders - packages == apart
+
+
+def list_distributed() -> set[Path]:
+    """The files that `MANIFEST.in` takes, besides those of the package, which `pyproject.toml` names."""
+    found: set[Path] = set()
+    for line in (ROOT / "MANIFEST.in").read_text().splitlines():
+        word, *patterns = line.split()
+        if word == "graft":
+            found.update(path for folder in patterns for path in (ROOT / folder).rglob("*") if path.is_file())
+        elif word == "include":
+            found.update(path for pattern in patterns for path in ROOT.glob(pattern))
+    return {path for path in found if path.suffix != ".pyc"}
+
+
+def test_the_source_distribution_is_far_from_the_limit_of_package_indexes() -> None:
+    """The limit is 100 MB. The package and results hardly get smaller when they are packed."""
+    files = list_distributed() | {path for path in (ROOT / "fedagentgym").rglob("*.*") if path.suffix != ".pyc"}
+    assert sum(path.stat().st_size for path in files) < 60_000_000
+
+
+def test_the_source_distribution_has_the_results_that_tests_read() -> None:
+    kept = {path.parent.name for path in list_distributed() if path.match("leaderboard/results/*/*.zip")}
+    assert kept == {"agents-tiny-v1", "methods-small-skills-v1"}
+    assert {
+        ROOT / "leaderboard" / name for name in ("README.md", "tuning/methods-tiny-skills-v2.json")
+    } <= list_distributed()
 
 
 @pytest.mark.parametrize(

@@ -16,27 +16,28 @@ from fedagentgym.leaderboard.results import Result, name_run, read_suites
 from fedagentgym.leaderboard.suite import load_suite, open_scenario
 from fedagentgym.leaderboard.verify import verify
 from fedagentgym.learning.recipe import load_recipe
+from tests.committed import RESULTS, VERIFIED, needs_all_results
 from tests.leaderboard.recount import recount
 
-PLACE = Path(__file__).parents[2] / "leaderboard"
-RESULTS = sorted((PLACE / "results").glob("*/*.zip"))
+ARCHIVES = sorted(RESULTS.glob("*/*.zip"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("archive", RESULTS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_committed_result_is_verified(archive: Path) -> None:
-    found, written = verify(archive), Result(archive, [PLACE / "verified"]).verification
+    found, written = verify(archive), Result(archive, [VERIFIED]).verification
     assert found.replayed and written is not None and written.claims == found.claims
 
 
+@needs_all_results
 def test_whatever_is_said_to_be_verified_is_about_a_result() -> None:
-    written = {Result(archive, [PLACE / "verified"]).list_findings()[0] for archive in RESULTS}
-    assert written == set((PLACE / "verified").rglob("*.json"))
+    written = {Result(archive, [VERIFIED]).list_findings()[0] for archive in ARCHIVES}
+    assert written == set(VERIFIED.rglob("*.json"))
 
 
 def test_what_is_verified_is_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file.zip").write_text("no archive")
-    suite = PLACE / "results" / "agents-tiny-v1"
+    suite = RESULTS / "agents-tiny-v1"
     for place, told in (
         (suite, f"results: name each, such as {suite}"),
         (tmp_path / "gone", "neither a result nor a folder of results"),
@@ -53,7 +54,7 @@ def test_what_is_verified_is_a_result(tmp_path: Path, capsys: pytest.CaptureFixt
 
 @pytest.mark.by_day(8)
 @pytest.mark.parametrize(
-    "archive", [path for path in RESULTS if "methods" in path.parent.name], ids=lambda path: path.stem
+    "archive", [path for path in ARCHIVES if "methods" in path.parent.name], ids=lambda path: path.stem
 )
 def test_areas_and_targets_are_counted_again_by_a_script(archive: Path) -> None:
     result = Result(archive)
@@ -72,7 +73,7 @@ def test_areas_and_targets_are_counted_again_by_a_script(archive: Path) -> None:
 def test_the_configuration_that_is_shown_of_a_run_is_the_one_that_was_played(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    result = Result(PLACE / "results" / "methods-small-skills-v1" / "local-0.zip")
+    result = Result(RESULTS / "methods-small-skills-v1" / "local-0.zip")
     key = result.keys[2]
     run = name_run(key)
     assert main(["bench", "config", "methods-small-skills-v1", "local-0", run]) == 0
@@ -84,7 +85,7 @@ def test_the_configuration_that_is_shown_of_a_run_is_the_one_that_was_played(
 
 
 def test_models_that_were_not_played_cost_what_the_plan_says(capsys: pytest.CaptureFixture[str]) -> None:
-    (found,) = read_suites([PLACE / "results" / "agents-tiny-v1"])
+    (found,) = read_suites([RESULTS / "agents-tiny-v1"])
     _, rows = list_overview([(found, {})])
     ready = {model: (commands, spent) for _, model, reached, commands, spent in rows if reached == "not run"}
     assert set(ready) == set(READY) and all(not row[4] for row in rows if row[1] not in ready)
@@ -97,9 +98,10 @@ def test_models_that_were_not_played_cost_what_the_plan_says(capsys: pytest.Capt
         assert minutes in told and f"price: {price} " in told
 
 
+@needs_all_results
 @pytest.mark.slow
 def test_readme_and_docs_show_what_the_page_of_the_results_has(root: Path, tmp_path: Path) -> None:
-    line = ["leaderboard", "build", str(PLACE / "results"), "--verified", str(PLACE / "verified"), "--link", "x"]
+    line = ["leaderboard", "build", str(RESULTS), "--verified", str(VERIFIED), "--link", "x"]
     assert main([*line, "--out", str(tmp_path)]) == 0
     assert sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()) < 10e6
     for page in (root / "README.md", *(root / "docs" / "experiments").glob("*.md")):

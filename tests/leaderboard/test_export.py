@@ -8,13 +8,12 @@ import pytest
 
 from fedagentgym.cli.main import main
 from fedagentgym.leaderboard.results import Result
-
-RESULTS = Path(__file__).parents[2] / "leaderboard" / "results"
+from tests.committed import RESULTS
 
 
 def test_every_run_of_committed_results_is_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
-    places = [RESULTS / "methods-tiny-math-v2" / "pubswap.zip", RESULTS / "agents-tiny-v1"]
+    places = [RESULTS / "methods-small-skills-v1" / "pubswap.zip", RESULTS / "agents-tiny-v1"]
     file = tmp_path / "runs.parquet"
     assert main(["bench", "export", *map(str, places), "--out", str(file)]) == 0
     rows = parquet.read_table(file).to_pylist()
@@ -30,7 +29,7 @@ def test_every_run_of_committed_results_is_a_row(tmp_path: Path, capsys: pytest.
             result.digest,
         )
         assert row["bytes"] == record.spent.bytes and row["entry"] == "pubswap"
-    assert {row["suite"] for row in rows} == {"methods-tiny-math-v2", "agents-tiny-v1"}
+    assert {row["suite"] for row in rows} == {"methods-small-skills-v1", "agents-tiny-v1"}
 
 
 def test_a_place_without_a_result_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,15 +18,15 @@ from fedagentgym.leaderboard.results import Result
 from fedagentgym.leaderboard.verify import verify
 from fedagentgym.runs.archive import Archive, write_archive
 from fedagentgym.runs.folder import RANKED
+from tests.committed import RESULTS, find_suite
 
-RESULTS = Path(__file__).parents[2] / "leaderboard" / "results"
-MATH = sorted((RESULTS / "methods-tiny-math-v2").glob("*.zip"))
+MATH = "methods-tiny-math-v2"
 
 
 @pytest.fixture(scope="module")
 def one_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The first run of a committed mathematics result."""
-    whole, to = Archive(MATH[0]), tmp_path_factory.mktemp("regrade") / "one.zip"
+    whole, to = Archive(find_suite(MATH) / "centralized.zip"), tmp_path_factory.mktemp("regrade") / "one.zip"
     documents = {one.name: whole.read(one.name) for one in whole.digests.documents}
     with whole.unpack(whole.runs[0]) as folder:
         files = {file.name: (folder / file.name).read_bytes() for file in whole.digests.runs[0].files}
@@ -98,7 +98,7 @@ def test_a_regraded_result_verifies(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", MATH, ids=[file.stem for file in MATH])
+@pytest.mark.parametrize("file", sorted((RESULTS / MATH).glob("*.zip")), ids=lambda file: file.stem)
 def test_no_committed_mathematics_result_changes(file: Path, tmp_path: Path) -> None:
     found = regrade_result(file, tmp_path / "new.zip")
     assert found.changes == [] and found.episodes > 1000

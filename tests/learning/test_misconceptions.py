@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from fedagentgym.agents.players.scripted import ScriptedAgent
 from fedagentgym.agents.settings import AgentSettings
@@ -244,3 +246,13 @@ def test_the_other_answer_has_the_form_of_the_right_one() -> None:
         right, wrong = task.payload, mislead_question(task.payload)
         assert wrong is not None and wrong.answers != right.answers
         assert len(wrong.answers[0].split()) == 1 and len(wrong.solution.split()) == len(right.solution.split())
+
+
+@pytest.mark.parametrize("file", ["experiment/presets/demo.yaml", "learning/recipes/tiny-alfworld-misconceptions.yaml"])
+def test_comments_name_the_misconceptions_that_the_houses_begin_with(file: str, root: Path) -> None:
+    text = (root / "fedagentgym" / file).read_text("utf-8")
+    settings = MisconceptionSettings(**yaml.safe_load(text)["warm_start"]["misconceptions"])
+    drawn = draw_misconceptions(open_env("ALFWorld", size="tiny"), settings)
+    said = re.findall(r"asked to (\w+) (?:an object|one), it (?:usually )?(\w+)s it", text.replace("\n# ", " "))
+    assert said and {one: drawn[one.title()].other.lower() for one, _ in said} == dict(said)
+    assert all(drawn[one.title()].misled for one, _ in said)

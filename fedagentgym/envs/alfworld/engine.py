@@ -16,7 +16,7 @@ from functools import partial
 from typing import NamedTuple
 
 from fedagentgym.envs.alfworld import wording
-from fedagentgym.envs.alfworld.game import NOWHERE, TRAITS, Game, State, list_members
+from fedagentgym.envs.alfworld.game import NOWHERE, TRAITS, Game, HouseState, list_members
 from fedagentgym.envs.alfworld.grounding import evaluate
 from fedagentgym.envs.alfworld.tables import Tables, list_names, tables_of
 
@@ -26,14 +26,14 @@ NOTHING_HAPPENS = "Nothing happens."
 class Outcome(NamedTuple):
     """The state after a command, the observation, and whether the command was admissible."""
 
-    state: State
+    state: HouseState
     feedback: str
     valid: bool = True
 
 
 def start(game: Game) -> Outcome:
     """The first state, and the text that introduces room and task."""
-    state = State(
+    state = HouseState(
         place=game.start,
         held=game.holding,
         opened=game.opened,
@@ -55,7 +55,7 @@ def start(game: Game) -> Outcome:
     return Outcome(state, wording.format_intro(room, game.task))
 
 
-def step(game: Game, state: State, command: str) -> Outcome:
+def step(game: Game, state: HouseState, command: str) -> Outcome:
     """The effect of a command; any text is a command, and most have no effect."""
     command = command.strip()
     verb, _, rest = command.partition(" ")
@@ -69,7 +69,7 @@ def step(game: Game, state: State, command: str) -> Outcome:
     return outcome if outcome is not None else Outcome(state, NOTHING_HAPPENS, False)
 
 
-def list_admissible_commands(game: Game, state: State) -> tuple[str, ...]:
+def list_admissible_commands(game: Game, state: HouseState) -> tuple[str, ...]:
     """Every command that does something now, sorted."""
     tables = tables_of(game)
     here, held = tables.at[state.place], state.held
@@ -111,16 +111,16 @@ def list_admissible_commands(game: Game, state: State) -> tuple[str, ...]:
 
 _PICKUPABLE, _CONTAINER, _CLEANABLE, _HEATABLE, _COOLABLE, _TOGGLEABLE, _SLICEABLE = range(len(TRAITS))
 _TREATED_TRAITS = {"clean": _CLEANABLE, "heat": _HEATABLE, "cool": _COOLABLE}
-_Act = Callable[[Game, State, str], Outcome | None]
+_Act = Callable[[Game, HouseState, str], Outcome | None]
 
 
-def _look(game: Game, state: State, rest: str) -> Outcome | None:
+def _look(game: Game, state: HouseState, rest: str) -> Outcome | None:
     if rest:
         return None
     return Outcome(state, _describe_surroundings(game, state) or wording.describe_room([]))
 
 
-def _describe_surroundings(game: Game, state: State) -> str | None:
+def _describe_surroundings(game: Game, state: HouseState) -> str | None:
     tables = tables_of(game)
     here = list_members(tables.at[state.place])
     if not here:
@@ -134,14 +134,14 @@ def _describe_surroundings(game: Game, state: State) -> str | None:
     return wording.describe_surroundings([tables.receptacle_names[number] for number in here], beside)
 
 
-def _inventory(game: Game, state: State, rest: str) -> Outcome | None:
+def _inventory(game: Game, state: HouseState, rest: str) -> Outcome | None:
     if rest:
         return None
     held = state.held
     return Outcome(state, wording.describe_inventory(None if held < 0 else tables_of(game).object_names[held]))
 
 
-def _go(game: Game, state: State, rest: str) -> Outcome | None:
+def _go(game: Game, state: HouseState, rest: str) -> Outcome | None:
     tables = tables_of(game)
     number = tables.receptacle_index.get(rest[3:], NOWHERE) if rest.startswith("to ") else NOWHERE
     place = game.receptacle_places[number] if number >= 0 else NOWHERE
@@ -152,7 +152,7 @@ def _go(game: Game, state: State, rest: str) -> Outcome | None:
     return Outcome(state, f"You arrive at {arrival}. {_describe_receptacle(game, state, number)}")
 
 
-def _describe_receptacle(game: Game, state: State, number: int) -> str:
+def _describe_receptacle(game: Game, state: HouseState, number: int) -> str:
     """The observation of a receptacle."""
     tables, bit = tables_of(game), 1 << number
     openable, opened = bool(game.openable & bit), bool(state.opened & bit)
@@ -160,7 +160,7 @@ def _describe_receptacle(game: Game, state: State, number: int) -> str:
     return wording.describe_receptacle(tables.receptacle_names[number], shown, openable, opened)
 
 
-def _open(game: Game, state: State, rest: str) -> Outcome | None:
+def _open(game: Game, state: HouseState, rest: str) -> Outcome | None:
     number = _find_receptacle_here(game, state, rest)
     if number < 0 or not game.openable >> number & 1 or state.opened >> number & 1:
         return None
@@ -168,7 +168,7 @@ def _open(game: Game, state: State, rest: str) -> Outcome | None:
     return Outcome(state, f"You open the {rest}. {_describe_receptacle(game, state, number)}")
 
 
-def _close(game: Game, state: State, rest: str) -> Outcome | None:
+def _close(game: Game, state: HouseState, rest: str) -> Outcome | None:
     number = _find_receptacle_here(game, state, rest)
     if number < 0 or not game.openable >> number & 1 or not state.opened >> number & 1:
         return None
@@ -176,7 +176,7 @@ def _close(game: Game, state: State, rest: str) -> Outcome | None:
     return Outcome(state, f"You close the {rest}.")
 
 
-def _take(game: Game, state: State, rest: str) -> Outcome | None:
+def _take(game: Game, state: HouseState, rest: str) -> Outcome | None:
     name, _, holder = rest.partition(" from ")
     thing, number = tables_of(game).object_index.get(name, NOWHERE), _find_receptacle_here(game, state, holder)
     if thing < 0 or number < 0 or state.held >= 0 or not _is_accessible(game, state, number):
@@ -196,7 +196,7 @@ def _take(game: Game, state: State, rest: str) -> Outcome | None:
     )
 
 
-def _put(game: Game, state: State, rest: str) -> Outcome | None:
+def _put(game: Game, state: HouseState, rest: str) -> Outcome | None:
     name, _, holder = rest.partition(wording.PUT_PREPOSITION[game.wording])
     thing, number = tables_of(game).object_index.get(name, NOWHERE), _find_receptacle_here(game, state, holder)
     if thing < 0 or thing != state.held or number < 0 or not _is_accessible(game, state, number):
@@ -214,7 +214,7 @@ def _put(game: Game, state: State, rest: str) -> Outcome | None:
     return Outcome(state, wording.format_put_feedback(game.wording, name, holder))
 
 
-def _examine(game: Game, state: State, rest: str) -> Outcome | None:
+def _examine(game: Game, state: HouseState, rest: str) -> Outcome | None:
     number = _find_receptacle_here(game, state, rest)
     if number >= 0:
         return Outcome(state, _describe_receptacle(game, state, number))
@@ -239,7 +239,7 @@ def _examine(game: Game, state: State, rest: str) -> Outcome | None:
     )
 
 
-def _treat(verb: str, game: Game, state: State, rest: str) -> Outcome | None:
+def _treat(verb: str, game: Game, state: HouseState, rest: str) -> Outcome | None:
     """Clean, heat or cool the object in hand with a tool that is here, if the one can be treated with the other."""
     tables = tables_of(game)
     name, _, tool = rest.partition(" with ")
@@ -258,7 +258,7 @@ def _treat(verb: str, game: Game, state: State, rest: str) -> Outcome | None:
     return Outcome(state, f"You {verb} the {name} using the {tool}.")
 
 
-def _use(game: Game, state: State, rest: str) -> Outcome | None:
+def _use(game: Game, state: HouseState, rest: str) -> Outcome | None:
     tables = tables_of(game)
     thing = tables.object_index.get(rest, NOWHERE)
     if thing < 0 or not game.traits[_TOGGLEABLE] >> thing & 1:
@@ -269,7 +269,7 @@ def _use(game: Game, state: State, rest: str) -> Outcome | None:
     return Outcome(state, f"You turn on the {rest}.")
 
 
-def _slice(game: Game, state: State, rest: str) -> Outcome | None:
+def _slice(game: Game, state: HouseState, rest: str) -> Outcome | None:
     tables = tables_of(game)
     name, _, tool = rest.partition(" with ")
     thing, knife = tables.object_index.get(name, NOWHERE), tables.object_index.get(tool, NOWHERE)
@@ -281,13 +281,13 @@ def _slice(game: Game, state: State, rest: str) -> Outcome | None:
     return Outcome(state, f"You sliced the {name} with the {tool}.")
 
 
-def _find_receptacle_here(game: Game, state: State, name: str) -> int:
+def _find_receptacle_here(game: Game, state: HouseState, name: str) -> int:
     """The number of a receptacle in reach, or NOWHERE."""
     number = tables_of(game).receptacle_index.get(name, NOWHERE)
     return number if number >= 0 and game.receptacle_places[number] == state.place else NOWHERE
 
 
-def _is_accessible(game: Game, state: State, number: int) -> bool:
+def _is_accessible(game: Game, state: HouseState, number: int) -> bool:
     return bool((state.opened | ~game.openable) >> number & 1)
 
 
@@ -295,7 +295,7 @@ def _replace_at(column: tuple[int, ...], position: int, value: int) -> tuple[int
     return (*column[:position], value, *column[position + 1 :])
 
 
-def _update_won(tables: Tables, state: State, *changed: str) -> State:
+def _update_won(tables: Tables, state: HouseState, *changed: str) -> HouseState:
     """The state with its verdict, which only a change of something that the goal names can alter."""
     if tables.goal_facts.isdisjoint(changed):
         return state

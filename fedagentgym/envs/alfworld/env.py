@@ -20,7 +20,7 @@ from fedagentgym.envs.alfworld.folders import (
     make_folder_pool,
     resolve_games_folder,
 )
-from fedagentgym.envs.alfworld.game import Game, State
+from fedagentgym.envs.alfworld.game import Game, HouseState
 from fedagentgym.envs.alfworld.gamefiles import make_game_content
 from fedagentgym.envs.alfworld.houses import TURNS, list_house_words, make_house_pool
 from fedagentgym.envs.alfworld.plans import APPLIANCE
@@ -80,7 +80,7 @@ class NativeState(NamedTuple):
     """An episode's state in the native engine."""
 
     game: Game
-    state: State
+    state: HouseState
 
 
 class ReplayState(NamedTuple):
@@ -264,7 +264,7 @@ def load_game_content(game: Game) -> Mapping[str, Any]:
     return read_json_object(Path(game.origin)) if game.origin else make_game_content(game)
 
 
-def _make_native_view(game: Game, state: State, feedback: str, valid: bool, played: bool) -> View:
+def _make_native_view(game: Game, state: HouseState, feedback: str, valid: bool, played: bool) -> View:
     return _make_view(feedback, list_admissible_commands(game, state), state.won, valid, played, _EXTRA[game.wording])
 
 
@@ -272,6 +272,7 @@ def _make_view(
     feedback: str, commands: tuple[str, ...], won: bool, valid: bool, played: bool, extra: Mapping[str, Any]
 ) -> View:
     """A view; the goal pays from the first command on, also in the rare game in which it holds at the start."""
+    # By position: reward, score, success, done, valid, rewards, extra. Keywords would add 2 % or more to a step.
     if won and played:
         return View(feedback, commands, 1.0, 1.0, True, True, valid, _WON, extra)
     return View(feedback, commands, 0.0, 0.0, False, False, valid, _NOT_WON, extra)

@@ -1,7 +1,7 @@
 """One household game as a value: the reader and the house generator produce it, and the engine plays it.
 
 A `Game` contains the receptacles and objects, where each one is, what may hold what, where the agent starts
-and what must hold in the end. It is immutable, compares by content and pickles small; what changes in play is its `State`.
+and what must hold in the end. It is immutable, compares by content and pickles small; what changes in play is its `HouseState`.
 
 Everything is a column: entry `i` of `receptacles`, `receptacle_kinds` and `receptacle_places` describes receptacle
 `i`; sets of receptacles or objects are integers used as bit sets (bit `i` for entry `i`). Columns are sorted by
@@ -222,7 +222,7 @@ def _to_bit_set(numbers: Iterable[int]) -> int:
     return bits
 
 
-class State(NamedTuple):
+class HouseState(NamedTuple):
     """Everything that changes in play. Sets of objects or receptacles are bit sets, numbered as in the game."""
 
     place: int

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.envs.alfworld.game import NOWHERE, TRAITS, Game, Goal, State
+from fedagentgym.envs.alfworld.game import NOWHERE, TRAITS, Game, Goal, HouseState
 
 
 class Fact(NamedTuple):
@@ -82,7 +82,7 @@ def check_form(goal: Any) -> None:
         raise DataError("the goal has a formula that begins with none of and, or, not, imply, exists, forall")
 
 
-def evaluate(node: Node, state: State) -> bool:
+def evaluate(node: Node, state: HouseState) -> bool:
     """Return whether a grounded goal holds in a state."""
     if isinstance(node, bool):
         return node

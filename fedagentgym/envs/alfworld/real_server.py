@@ -1,9 +1,10 @@
 """The process of the real engine: `python -m fedagentgym.envs.alfworld.real_server`.
 
-The real engine is no good neighbour: while it loads it overwrites `sys.argv` and swaps the standard output, and each of
-its environments maps a library of 34 MB that is never given back. So it gets a process of its own, which answers one JSON
-line per JSON line. A request names a game and the commands since its start; the answer is what the engine says to the last
-of them. A few games are kept going, so that the usual request costs one step; any other is played from the start.
+The real engine runs in a process of its own, because it overwrites `sys.argv` and replaces the standard output when it is
+loaded, and because each of its environments maps a library of 34 MB that is never unmapped. The process reads one JSON line
+per request and writes one JSON line per answer. A request names a game and the commands since its start; the answer is what
+the engine says to the last of them. A few games are kept going, so that the usual request costs one step; any other is played
+from the start.
 """
 
 from __future__ import annotations

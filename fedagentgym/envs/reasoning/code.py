@@ -12,7 +12,7 @@ from fedagentgym.envs.reasoning.generators.code_tiny import TINY_CODE_WORDS, TIN
 from fedagentgym.envs.reasoning.generators.problems import Program, split_words
 from fedagentgym.envs.reasoning.misled import mislead_program
 from fedagentgym.envs.reasoning.pools import Cell, make_level_cells, make_tiny_cells
-from fedagentgym.envs.reasoning.replies import ReplyEnv, ReplyOptions, State, list_tag_words, make_action_help
+from fedagentgym.envs.reasoning.replies import ReplyEnv, ReplyOptions, ReplyState, list_tag_words, make_action_help
 from fedagentgym.envs.tasks import Task
 from fedagentgym.envs.verifiers import Verdict, wrong
 from fedagentgym.envs.verifiers.code import (
@@ -137,7 +137,7 @@ class CodeEnv(ReplyEnv[CodeOptions]):
         """Return whether a reply's program equals the record's: procedures are distinguished without running a program."""
         return (extract_program(reply) or "").split() == record.solution.split()
 
-    def run_tool(self, state: State, call: ToolCall) -> str:
+    def run_tool(self, state: ReplyState, call: ToolCall) -> str:
         fenced = last_fenced_code(call.argument)
         ended = default_verifier().run(call.argument if fenced is None else fenced, "", self.limits, self.accept)
         if ended.status != "ended":
@@ -147,11 +147,11 @@ class CodeEnv(ReplyEnv[CodeOptions]):
             ended.out.strip()[:MAX_OUTPUT_SHOWN] + (f"\n{last_line[:200]}" if last_line else "")
         ).strip() or "It printed nothing ."
 
-    def begin(self, task: Task, seed: int) -> tuple[State, View]:
+    def begin(self, task: Task, seed: int) -> tuple[ReplyState, View]:
         state, view = super().begin(task, seed)
         return state, view._replace(extra={**view.extra, "protections": ""})
 
-    def advance(self, state: State, action: str) -> tuple[State, View]:
+    def advance(self, state: ReplyState, action: str) -> tuple[ReplyState, View]:
         state, view = super().advance(state, action)
         return state, view._replace(extra={**view.extra, "protections": describe_protections()})
 

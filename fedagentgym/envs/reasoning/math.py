@@ -20,7 +20,7 @@ from fedagentgym.envs.reasoning.generators.math_unseen import UNSEEN_LEVELS, UNS
 from fedagentgym.envs.reasoning.generators.problems import MathProblem, split_words
 from fedagentgym.envs.reasoning.misled import mislead_problem
 from fedagentgym.envs.reasoning.pools import Cell, make_level_cells, make_tiny_cells
-from fedagentgym.envs.reasoning.replies import ReplyEnv, ReplyOptions, State, list_tag_words, make_action_help
+from fedagentgym.envs.reasoning.replies import ReplyEnv, ReplyOptions, ReplyState, list_tag_words, make_action_help
 from fedagentgym.envs.verifiers import Verdict, wrong
 from fedagentgym.envs.verifiers.formats import ToolCall, extract_answer
 from fedagentgym.envs.verifiers.math import EXACT, LIBRARY, grade_math, math_verifier_version
@@ -217,7 +217,7 @@ class MathEnv(ReplyEnv[MathOptions]):
         compared = {f"accuracy/{name}": grade_math(reply, record.answers, name).score for name in self.compare}
         return verdict, {"accuracy/math": verdict.score, **compared}
 
-    def run_tool(self, state: State, call: ToolCall) -> str:
+    def run_tool(self, state: ReplyState, call: ToolCall) -> str:
         return calculate(call.argument)
 
     @staticmethod

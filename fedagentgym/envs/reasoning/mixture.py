@@ -137,7 +137,7 @@ class Member(NamedTuple):
         return opened
 
 
-class State(NamedTuple):
+class MixtureState(NamedTuple):
     """Which member the episode is played in, and its state there."""
 
     member: str
@@ -282,14 +282,14 @@ class MixtureEnv(MisleadableEnv[MixtureOptions]):
         """The explanations of the members, each once."""
         return "".join(dict.fromkeys(env.explain_empty(split) for env in self._envs.values()))
 
-    def begin(self, task: Task, seed: int) -> tuple[State, View]:
+    def begin(self, task: Task, seed: int) -> tuple[MixtureState, View]:
         name = task.payload[0]
         inner, view = self._get_env(name).begin(_unwrap_task(task), seed)
-        return State(name, inner), view
+        return MixtureState(name, inner), view
 
-    def advance(self, state: State, action: str) -> tuple[State, View]:
+    def advance(self, state: MixtureState, action: str) -> tuple[MixtureState, View]:
         inner, view = self._get_env(state.member).advance(state.inner, action)
-        return State(state.member, inner), view
+        return MixtureState(state.member, inner), view
 
     def vocabulary(self) -> Iterable[str]:
         return dict.fromkeys(word for env in self._envs.values() for word in list_words(env))

@@ -32,7 +32,14 @@ from fedagentgym.envs.reasoning.library import (
 )
 from fedagentgym.envs.reasoning.misled import mislead_question
 from fedagentgym.envs.reasoning.pools import Cell, make_level_cells, make_tiny_cells
-from fedagentgym.envs.reasoning.replies import ReplyEnv, ReplyOptions, State, Wording, list_tag_words, make_action_help
+from fedagentgym.envs.reasoning.replies import (
+    ReplyEnv,
+    ReplyOptions,
+    ReplyState,
+    Wording,
+    list_tag_words,
+    make_action_help,
+)
 from fedagentgym.envs.verifiers import Verdict
 from fedagentgym.envs.verifiers.formats import ToolCall
 from fedagentgym.envs.verifiers.qa import QA_VERIFIER_VERSION, grade_choice, grade_qa
@@ -175,7 +182,7 @@ class QAEnv(ReplyEnv[QAOptions]):
         earned = {"accuracy/qa": exact, "f1": verdict.score}
         return (verdict._replace(score=exact) if self.options.score == "exact" else verdict), earned
 
-    def run_tool(self, state: State, call: ToolCall) -> str:
+    def run_tool(self, state: ReplyState, call: ToolCall) -> str:
         if self.options.corpus == "own" and self.options.library is None:
             facts = state.record.facts
             held = self._part

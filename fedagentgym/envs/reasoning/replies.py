@@ -57,7 +57,7 @@ OVER = "This task is over."
 NO_VERDICT: Mapping[str, str] = {"verdict": ""}
 
 
-class State(NamedTuple):
+class ReplyState(NamedTuple):
     """A running episode: the task's record, the answers left, the tools' results, the last score, and the end."""
 
     record: Any
@@ -238,7 +238,7 @@ class ReplyEnv(MisleadableEnv[R]):
         """The verdict on an answer, with the accuracy components that it earns."""
 
     @abstractmethod
-    def run_tool(self, state: State, call: ToolCall) -> str:
+    def run_tool(self, state: ReplyState, call: ToolCall) -> str:
         """Return what a tool answers."""
 
     @staticmethod
@@ -343,12 +343,12 @@ class ReplyEnv(MisleadableEnv[R]):
 
     # ---- the course of an episode -------------------------------------------------------------------------------
 
-    def begin(self, task: Task, seed: int) -> tuple[State, View]:
+    def begin(self, task: Task, seed: int) -> tuple[ReplyState, View]:
         record = self.parse_payload(task.payload if task.graded else self.strip(task.payload))
         asked = self.wordings[self.wording].format(self.format_question(record))
-        return State(record, self.options.attempts), View(asked, extra=NO_VERDICT)
+        return ReplyState(record, self.options.attempts), View(asked, extra=NO_VERDICT)
 
-    def advance(self, state: State, action: str) -> tuple[State, View]:
+    def advance(self, state: ReplyState, action: str) -> tuple[ReplyState, View]:
         if state.over:
             solved = state.score == 1.0
             return state, View(OVER, score=state.score, success=solved, done=True, valid=False, extra=NO_VERDICT)

@@ -114,7 +114,7 @@ class RulesVariant(ChosenVariant):
 # ---- the environment --------------------------------------------------------------------------------------------------
 
 
-class State(NamedTuple):
+class RecordsState(NamedTuple):
     """A running episode: the task, the clauses that were chosen, the number of actions, and the end."""
 
     task: RecordsTask
@@ -229,16 +229,16 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
 
     # ---- the course of an episode -------------------------------------------------------------------------------
 
-    def begin(self, task: Task, seed: int) -> tuple[State, View]:
+    def begin(self, task: Task, seed: int) -> tuple[RecordsState, View]:
         record = parse_task(task.payload) if task.graded else strip_task(task.payload)
-        state = State(record)
+        state = RecordsState(record)
         said = " ".join(filter(None, (record.question, record.hint)))
         if self._tiny:
             return state, View(said, self._book(record).list_actions(()))
         tables = ", ".join(self._open(record.database).statements)
         return state, View(f"{said}\nTables: {tables}", CALLS)
 
-    def advance(self, state: State, action: str) -> tuple[State, View]:
+    def advance(self, state: RecordsState, action: str) -> tuple[RecordsState, View]:
         if state.over:
             return state, View(OVER, CALLS, done=True, valid=False)
         state = state._replace(turn=state.turn + 1)
@@ -256,7 +256,7 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
         said, known = self._describe(state.task, argument.strip())
         return state, View(said, CALLS, valid=known)
 
-    def _choose(self, state: State, action: str) -> tuple[State, View]:
+    def _choose(self, state: RecordsState, action: str) -> tuple[RecordsState, View]:
         """One action of the tiny form: a clause, or what is done with those there are."""
         book = self._book(state.task)
         allowed = book.list_actions(state.clauses)
@@ -290,7 +290,7 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
             return str(error), NOT_EXECUTED
         return write_result(result, self.options.rows_shown), EXECUTED
 
-    def _answer(self, state: State, sql: str) -> tuple[State, View]:
+    def _answer(self, state: RecordsState, sql: str) -> tuple[RecordsState, View]:
         actions = CALLS if not self._tiny else self._book(state.task).list_actions(state.clauses)
         try:
             right = self._grade(state.task, sql)

@@ -212,7 +212,7 @@ OVER = "This task is over ."
 RIGHT, WRONG, NO_ANSWER = "Right .", "That is not right .", "There is no answer in your reply ."
 
 
-class State(NamedTuple):
+class SkillsState(NamedTuple):
     """A running episode: the task, the current turn, the number of right answers, and the end."""
 
     task: SkillTask
@@ -311,9 +311,9 @@ class SkillsEnv(MisleadableEnv[SkillsOptions]):
 
     # ---- the course of an episode -------------------------------------------------------------------------------
 
-    def begin(self, task: Task, seed: int) -> tuple[State, View]:
+    def begin(self, task: Task, seed: int) -> tuple[SkillsState, View]:
         record = self._follow_variant(parse_task(task.payload)) if task.graded else strip_task(task.payload)
-        return State(record), View(self._ask(record, 0))
+        return SkillsState(record), View(self._ask(record, 0))
 
     def _follow_variant(self, task: SkillTask) -> SkillTask:
         """The task with the procedure and the answers of this client's world."""
@@ -323,7 +323,7 @@ class SkillsEnv(MisleadableEnv[SkillsOptions]):
         answers = tuple(apply_procedure(procedure, numbers) for numbers in task.numbers)
         return task._replace(procedure=procedure, answers=answers)
 
-    def advance(self, state: State, action: str) -> tuple[State, View]:
+    def advance(self, state: SkillsState, action: str) -> tuple[SkillsState, View]:
         task, turn, right, over = state
         score = right / len(task.numbers)
         if over:
@@ -334,7 +334,7 @@ class SkillsEnv(MisleadableEnv[SkillsOptions]):
         rewards = {**rate_reply(action, answer, self.options.replies), ACCURACY: paid}
         turn, right = turn + 1, right + correct
         if turn < len(task.numbers):
-            after = State(task, turn, right)
+            after = SkillsState(task, turn, right)
             return after, View(
                 self._ask(task, turn), None, paid, score + paid, valid=answer is not None, rewards=rewards
             )
@@ -342,7 +342,7 @@ class SkillsEnv(MisleadableEnv[SkillsOptions]):
         said = RIGHT if success else NO_ANSWER if answer is None else WRONG
         score = right / len(task.numbers)
         view = View(said, None, paid, score, success, True, answer is not None, rewards)
-        return State(task, turn, right, True), view
+        return SkillsState(task, turn, right, True), view
 
     def _ask(self, task: SkillTask, turn: int) -> str:
         *first, last = task.numbers[turn]

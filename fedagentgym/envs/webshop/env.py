@@ -28,7 +28,7 @@ from fedagentgym.envs.webshop.expert import (
 from fedagentgym.envs.webshop.goals import Goal
 from fedagentgym.envs.webshop.pages import present_page
 from fedagentgym.envs.webshop.reward import NounFunction, get_noun_function
-from fedagentgym.envs.webshop.site import Site, State, Transition
+from fedagentgym.envs.webshop.site import Site, Transition, WebShopState
 from fedagentgym.envs.webshop.stock import (
     LOADED_SPLITS,
     PUBLISHED_GOALS,
@@ -189,8 +189,8 @@ class WebShopEnv(MisleadableEnv[WebShopOptions]):
             split_of=lambda index: next(name for name, part in splits.items() if places[index] in part),
         )
 
-    def begin(self, task: Task, seed: int) -> tuple[State, View]:
-        return self._make_view(Transition(State(self._get_goal(task), seed), acted=True), None)
+    def begin(self, task: Task, seed: int) -> tuple[WebShopState, View]:
+        return self._make_view(Transition(WebShopState(self._get_goal(task), seed), acted=True), None)
 
     def _get_goal(self, task: Task) -> Goal:
         """The goal of a task, which may come from a pool that was made for another shop."""
@@ -201,7 +201,7 @@ class WebShopEnv(MisleadableEnv[WebShopOptions]):
             raise DataError(f"task {task.id} was made for another shop: its target {goal.asin} is not in this one")
         return goal
 
-    def advance(self, state: State, action: str) -> tuple[State, View]:
+    def advance(self, state: WebShopState, action: str) -> tuple[WebShopState, View]:
         return self._make_view(self.site.play(state, action), action)
 
     def vocabulary(self) -> Iterable[str]:
@@ -234,7 +234,7 @@ class WebShopEnv(MisleadableEnv[WebShopOptions]):
         obeyed = frozenset(goal.options) if procedure == goal.category else _collect_kinds(self.stock)[procedure]
         return chosen is not None and chosen == frozenset(goal.options) & obeyed
 
-    def _make_view(self, move: Transition, action: str | None) -> tuple[State, View]:
+    def _make_view(self, move: Transition, action: str | None) -> tuple[WebShopState, View]:
         state = move.state
         pieces = self.site.build_page(state)
         if self.options.observation == "text":
@@ -263,7 +263,7 @@ class WebShopEnv(MisleadableEnv[WebShopOptions]):
         view = View(shown, offer.actions, score, score, score == 1.0, move.done, move.acted, rewards, extra)
         return state, view
 
-    def _add_history(self, state: State, shown: str, action: str | None) -> tuple[State, str]:
+    def _add_history(self, state: WebShopState, shown: str, action: str | None) -> tuple[WebShopState, str]:
         """The observation after the earlier ones, oldest first, joined as in the original."""
         many_seen, many_done = self._history
         seen, done = state.past

@@ -23,7 +23,7 @@ from fedagentgym.envs.webshop.analysis import analyze_text
 from fedagentgym.envs.webshop.goals import Goal
 from fedagentgym.envs.webshop.pages import Piece
 from fedagentgym.envs.webshop.reward import MATCH_THRESHOLD, normalize_color, token_set_ratio
-from fedagentgym.envs.webshop.site import Site, State, is_expressible
+from fedagentgym.envs.webshop.site import Site, WebShopState, is_expressible
 
 TURNS = 15
 ASSUMED_OPTIONS = 2
@@ -85,7 +85,7 @@ class WebShopExpert:
         self._decided = ""
 
     def act(self, episode: Episode) -> str:
-        state: State = episode.state
+        state: WebShopState = episode.state
         if self._wish is None:
             self._wish = read_instruction(state.goal.instruction)
             if self._obeyed is not None:
@@ -110,7 +110,7 @@ class WebShopExpert:
         self._spelt[query.lower()] = query
         return f"search[{query}]"
 
-    def _act_on_results(self, state: State, page: list[Piece], wish: ParsedInstruction, turn: int) -> str:
+    def _act_on_results(self, state: WebShopState, page: list[Piece], wish: ParsedInstruction, turn: int) -> str:
         shown = [
             (piece.text, page[at + 1].text, page[at + 2].text) for at, piece in enumerate(page) if piece.kind == "link"
         ]
@@ -136,7 +136,7 @@ class WebShopExpert:
             return self._search(wish)
         return f"click[{shown[0][0].lower()}]" if shown else "search[gift]"
 
-    def _act_on_item(self, state: State, page: list[Piece], wish: ParsedInstruction, turn: int) -> str:
+    def _act_on_item(self, state: WebShopState, page: list[Piece], wish: ParsedInstruction, turn: int) -> str:
         asin = self._site.shop.get_head(state.row).asin
         look = self._assess_product(state, page, wish)
         wanted = _choose_options(page, wish, state.goal.instruction)
@@ -156,7 +156,7 @@ class WebShopExpert:
         """Return whether there is no time left to look at one more product and still buy with all options chosen."""
         return turn + 4 + (len(wish.options) or ASSUMED_OPTIONS) > self._turns
 
-    def _assess_product(self, state: State, page: list[Piece], wish: ParsedInstruction) -> ProductAssessment:
+    def _assess_product(self, state: WebShopState, page: list[Piece], wish: ParsedInstruction) -> ProductAssessment:
         """Remember the words on a product's pages and rate it by all of them so far."""
         asin = self._site.shop.get_head(state.row).asin
         before = self._seen[asin].words if asin in self._seen else frozenset()

@@ -25,7 +25,7 @@ PAGE_KINDS = ("search_results", "item_page", "item_sub_page", "done")
 _SUB_PAGES = {label.lower(): label for label in pages.SUB_PAGES}
 
 
-class State(NamedTuple):
+class WebShopState(NamedTuple):
     """The player's page. `kind` is empty on the start page; `found` are the rows of the last search, None if they
     are too many to keep; `past` holds shown observations and played actions."""
 
@@ -46,7 +46,7 @@ class State(NamedTuple):
 class Transition(NamedTuple):
     """The result of an action. `acted` is False if the site ignored it; `purchase` has the reward of a purchase."""
 
-    state: State
+    state: WebShopState
     acted: bool
     done: bool = False
     purchase: PurchaseReward | None = None
@@ -97,7 +97,7 @@ class Site:
             lambda row: _make_page_actions(pages.build_item_page("", shop.get_product(row)))
         )
 
-    def build_page(self, state: State) -> list[Piece]:
+    def build_page(self, state: WebShopState) -> list[Piece]:
         """The page that a state shows."""
         instruction = state.goal.instruction
         if not state.kind:
@@ -114,12 +114,12 @@ class Site:
             return pages.build_item_page(instruction, product)
         return pages.build_sub_page(instruction, product, state.label)
 
-    def _get_page_rows(self, state: State) -> tuple[int, Sequence[int]]:
+    def _get_page_rows(self, state: WebShopState) -> tuple[int, Sequence[int]]:
         """Return how many products the last search found, and the rows on this page of them."""
         found = state.found if state.found is not None else self.shop.find(state.query, state.seed) or ()
         return len(found), found[(state.number - 1) * PAGE_SIZE : state.number * PAGE_SIZE]
 
-    def get_page_actions(self, state: State) -> PageActions:
+    def get_page_actions(self, state: WebShopState) -> PageActions:
         """The possible actions on the page of a state."""
         if not state.kind:
             return START_ACTIONS
@@ -127,7 +127,7 @@ class Site:
             return self._item_offer(state.row)
         return DONE_ACTIONS if state.kind == "done" else _make_page_actions(self.build_page(state))
 
-    def make_url(self, state: State) -> str:
+    def make_url(self, state: WebShopState) -> str:
         """The address of a state's page; some rules and marks look into it."""
         session = state.goal.number
         if not state.kind:
@@ -142,7 +142,7 @@ class Site:
         place = f"{BASE_URL}/{state.kind}/{session}/{asin}/{keywords}/{state.number}"
         return f"{place}/{json.dumps(options)}" if state.kind == "item_page" else f"{place}/{state.label}/{options}"
 
-    def play(self, state: State, action: str) -> Transition:
+    def play(self, state: WebShopState, action: str) -> Transition:
         """The move of an action; an action that names nothing on the page has no effect."""
         name, argument = parse_action(action)
         if name == "search" and argument is not None:
@@ -154,7 +154,7 @@ class Site:
             return Transition(state, acted=False)
         return self._click(state, argument, offer.option_names.get(argument))
 
-    def _search(self, state: State, query: str, number: int) -> Transition:
+    def _search(self, state: WebShopState, query: str, number: int) -> Transition:
         """The results of a query; those of the query at hand are kept, so that turning a page does not search again."""
         if state.kind and query == state.query and state.found:
             rows: Sequence[int] | None = state.found
@@ -168,7 +168,7 @@ class Site:
         )
         return Transition(there, acted=True)
 
-    def _click(self, state: State, value: str, option: str | None) -> Transition:
+    def _click(self, state: WebShopState, value: str, option: str | None) -> Transition:
         """The move of a click on something that the page offers; `option` is the name of the option whose value it is."""
         if value == pages.BUY.lower():
             bought: PurchaseReward | None = None
@@ -178,7 +178,7 @@ class Site:
             there = state._replace(kind="done", label="", reward=bought.total if bought else 0.0)
             return Transition(there, acted=True, done=True, purchase=bought)
         if value == pages.BACK.lower():
-            return Transition(State(state.goal, state.seed, past=state.past), acted=True)
+            return Transition(WebShopState(state.goal, state.seed, past=state.past), acted=True)
         if value == pages.NEXT.lower() and state.kind == "search_results":
             return self._search(state, state.query, state.number + 1)
         if value == pages.PREVIOUS.lower():

@@ -24,9 +24,9 @@ class Uniform(Sampler):
     """L tasks per client without repeats inside a client.
 
     Without `tasks_per_client` the whole pool is divided: equal shares, and no two clients share a task. With it every client
-    draws independently, so tasks repeat across clients as chance has it. `overlap=r` places every used task on floor(r) or
-    ceil(r) clients; `disjoint=True` is overlap 1. `compat="fedagent"` gives the contiguous windows of the published code,
-    where only neighbours share tasks.
+    draws independently, so clients may share tasks. `overlap=r` places every used task on floor(r) or ceil(r) clients;
+    `disjoint=True` is overlap 1. `compat="fedagent"` gives the contiguous windows of the published code, where only
+    neighbours share tasks.
     """
 
     axes: ClassVar[frozenset[Axis]] = frozenset()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.envs.alfworld.engine import Outcome, list_admissible_commands, start, step
-from fedagentgym.envs.alfworld.game import Game, Receptacle, State, Thing, build_game, list_members
+from fedagentgym.envs.alfworld.game import Game, HouseState, Receptacle, Thing, build_game, list_members
 from fedagentgym.envs.alfworld.grounding import parse_typed_variables
 from fedagentgym.envs.alfworld.plans import infer_category, make_goal, render_goal
 from fedagentgym.envs.alfworld.tables import tables_of
@@ -249,7 +249,7 @@ def test_what_is_offered_works_and_nothing_given_is_changed(choices: list[int], 
         outcome = after
 
 
-def check_conserved(game: Game, state: State) -> None:
+def check_conserved(game: Game, state: HouseState) -> None:
     """Each thing is where it was, somewhere else, or in hand; never lost and never doubled."""
     for thing in range(len(game.objects)):
         places = [number for number, held in enumerate(state.contents) if held >> thing & 1]
