@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fedagentgym.agents.model.names import BASE, HIGH, LOW, pair_factors
+from fedagentgym.agents.presets import complete_settings
 from fedagentgym.algorithms.averaging import AcceptedReply, LocalStepsSettings, Replies
 from fedagentgym.algorithms.card import BaseRank, Card, Scale
 from fedagentgym.algorithms.factors import (
@@ -345,10 +346,15 @@ class ProductAveraging(RankedAveraging[P]):
 
 
 class BaseChanging(ProductAveraging[P]):
-    """Base class of methods that combine products and also change the base."""
+    """Base class of methods that combine products and also change the base, which is float32: bfloat16 loses small changes."""
 
     def __init__(self, settings: P, runtime: Runtime) -> None:
         super().__init__(settings, runtime)
+        if complete_settings(runtime.spec.agent).dtype == "bfloat16":
+            raise OptionError(
+                f"{settings.name} changes the base, and bfloat16 would lose most of a small change: set agent.dtype=float32"
+            )
+        runtime.base_dtype = "float32"
         if runtime.learning.kl.coefficient > 0 and runtime.learning.kl.reference == "base":
             raise OptionError(f"{settings.name} changes the base: set learning.kl.reference to round")
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedagentgym.agents.settings import AdapterSettings
+from fedagentgym.agents.settings import AdapterSettings, AgentSettings
 from fedagentgym.algorithms.factors import read_changes
 from fedagentgym.algorithms.fedex_lora import FedExLoRA
 from fedagentgym.algorithms.fedit import FedIT, FFALoRA
@@ -84,7 +84,7 @@ class MatrixRuntime:
         self.initial_weights = START if train == "both" else {HIGH: START[HIGH]}
         self.make_weight_forms = ResidentModel(None, self.initial_weights).make_weight_forms  # type: ignore[arg-type]
         adapter = AdapterSettings(rank=RANK, alpha=SCALE * RANK, train=train)
-        self.spec = SimpleNamespace(sampled_episodes=0, evaluation=None, agent=SimpleNamespace(adapter=adapter))
+        self.spec = SimpleNamespace(sampled_episodes=0, evaluation=None, agent=AgentSettings(adapter=adapter))
 
     def get_site(self, client: int, learning: LearningSettings) -> Site:
         return MatrixSite(client, None, None, learning)  # type: ignore[arg-type]

@@ -11,6 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedagentgym.agents.model import loading
+from fedagentgym.agents.model.loading import make_tiny_model
 from fedagentgym.agents.model.policy import TorchPolicy
 from fedagentgym.algorithms.base import make_algorithm
 from fedagentgym.algorithms.factors import Pair, add_change, read_changes, read_pairs
@@ -21,6 +23,7 @@ from fedagentgym.algorithms.ram import RAMRule
 from fedagentgym.algorithms.ranks import RankLaw, find_rank
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.process import Ability
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.config import load_config
@@ -391,6 +394,40 @@ def test_the_base_comes_back_when_other_weights_are_loaded(tmp_path: Path) -> No
             policy.set_weights(
                 {**algorithm.runtime.initial_weights, **{f"base/{name}": value for name, value in odd.items()}}
             )
+
+
+@pytest.mark.parametrize("name", ["fedit", "fedex-lora", "flora", "ram"])
+def test_no_small_change_of_the_base_is_lost(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Methods that change the base keep it in float32 where others would store it in bfloat16, as on a GPU."""
+    monkeypatch.setattr(loading, "check_bfloat16", lambda: Ability(True, "given by the test"))
+    TorchPolicy(*make_tiny_model(["a few words"])).save(tmp_path / "model")
+    model = {"name": "transformers", "model": str(tmp_path / "model"), "device": "cpu"}
+    stored = {"agent": {**model, "adapter": {"rank": 3}}}
+    asked = {"agent": {"dtype": "bfloat16"}}
+    algorithm = make({"name": name}, stored)
+    policy, start = algorithm.runtime.agent.policy, algorithm.runtime.initial_weights
+    (layer, pair), *_ = read_pairs(start).items()
+    weight = policy.model.get_submodule(layer).get_base_layer().weight
+    before = weight.detach().double().numpy()
+    change = {f"base/{layer}": 1e-5 * np.random.default_rng(0).normal(size=pair.product.shape).astype("float32")}
+    if name == "fedit":
+        assert weight.dtype == torch.bfloat16
+        make({"name": name}, stored, asked)
+        with pytest.raises(DataError, match="stored in bfloat16, which would lose small changes of it"):
+            policy.set_weights({**start, **change})
+        return
+    policy.set_weights({**start, **change})
+    np.testing.assert_allclose(weight.detach().double().numpy() - before, change[f"base/{layer}"], atol=1e-8)
+    with pytest.raises(OptionError, match=r"set agent\.dtype=float32"):
+        make({"name": name}, stored, asked)
+
+
+def test_a_plan_stores_a_base_that_changes_in_float32() -> None:
+    stored = ["agent.dtype=null", "agent.device=cuda", "agent.adapter={rank: 4}"]
+    plans = [
+        plan_run(load_config("small-skills", [*stored, f"algorithm={{name: {name}}}"])) for name in ("fedit", "flora")
+    ]
+    assert [plan.agent.width for plan in plans] == [2, 4]
 
 
 @pytest.mark.parametrize(

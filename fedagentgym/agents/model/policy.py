@@ -219,7 +219,8 @@ class TorchPolicy(SharedModel):
             changes: The change of each layer; the layers without one get their first weights again.
 
         Raises:
-            DataError: If a name is not that of an adapted layer, or a shape is not that of its weights.
+            DataError: If a name is not that of an adapted layer, a shape is not that of its weights, or these are stored in a type
+                that would round a small change away.
         """
         assert not self._merge.users, "an adapter is merged into the base while a session is open"
         adapted = {name for name, part in self.model.named_modules() if hasattr(part, "lora_A")} if changes else set()
@@ -230,6 +231,9 @@ class TorchPolicy(SharedModel):
             change = changes.get(layer)
             if change is not None and change.shape != tuple(weight.shape):
                 raise DataError(f"the change of {layer!r} has shape {change.shape}, its weights {tuple(weight.shape)}")
+            if change is not None and weight.dtype.itemsize < 4:
+                narrow = str(weight.dtype).removeprefix("torch.")
+                raise DataError(f"the base is stored in {narrow}, which would lose small changes of it: load it in float32")
             first = self._loaded.setdefault(layer, weight.detach().clone())
             moved = first if change is None else first.float() + torch.from_numpy(np.array(change)).to(first.device)
             weight.copy_(moved)
