@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from fedagentgym.agents.model import loading
 from fedagentgym.agents.model.loading import make_tiny_model
 from fedagentgym.agents.model.policy import TorchPolicy
+from fedagentgym.algorithms.adapters import cut_rank, fill_rank
 from fedagentgym.algorithms.base import make_algorithm
 from fedagentgym.algorithms.factors import Pair, add_change, read_changes, read_pairs
 from fedagentgym.algorithms.fedex_lora import FedExRule
@@ -685,6 +687,31 @@ def test_ranks_and_first_draws_of_clients_are_settings(name: str, tmp_path: Path
     assert all(np.array_equal(before[client][low], draws[client][low]) for client in draws for low in lows)
 
 
+@pytest.mark.parametrize(
+    "server", [{"server_step": 1.5}, {"server_momentum": 0.5}, {"aggregation": {"name": "fedadam"}}], ids=str
+)
+def test_rows_that_no_client_of_a_round_holds_stay_with_their_moments(server: dict[str, Any], tmp_path: Path) -> None:
+    """Rounds of two clients of ranks 3 and 1 are followed by one of rank 1 alone."""
+    algorithm = make({"name": "fedit", "ranks": [3, 1], **server}, FAST)
+    parameters = algorithm.runtime.initial_weights
+    used = [SimpleNamespace(client=client, examples=1, update_norm=1.0) for client in (0, 1)]
+    random, state = np.random.default_rng(2), ServerState(parameters)
+
+    def draw(client: int) -> Any:
+        drawn = {name: (value + random.normal(size=value.shape)).astype("f4") for name, value in parameters.items()}
+        return fill_rank(cut_rank(drawn, 3 - 2 * client), parameters)
+
+    for chosen in ([0, 1], [0, 1], [1]):
+        before = state
+        updates = iter([draw(client) for client in chosen])
+        state = algorithm.combine(before, [used[client] for client in chosen], updates, None)
+    moved = [*state.parameters.items(), *((name, moment) for name, moment in state.optimizer.items())]
+    earlier = {**before.parameters, **before.optimizer}
+    for name, after in moved:
+        if ".lora_A." in name:
+            assert np.array_equal(after[1:], earlier[name][1:]) and not np.array_equal(after[:1], earlier[name][:1])
+
+
 def test_settings_of_ranks_that_do_not_fit_are_one_sentence() -> None:
     with pytest.raises(OptionError, match=r"at most agent\.adapter\.rank, 3, got 4"):
         make({"name": "flora", "ranks": [1, 4]})
@@ -704,6 +731,10 @@ def test_settings_of_ranks_that_do_not_fit_are_one_sentence() -> None:
         ({"pad": "holders"}, "pad: holders needs unlike ranks"),
         ({**uneven, "aggregation": "median"}, "pad: holders needs the aggregation mean"),
         ({**uneven, "server_step": 2.0}, "pad: holders needs the aggregation mean"),
+        *(
+            ({"ranks": [1, 3], "aggregation": rule}, f"with ranks, {rule} would take the rows that clients lack for zeros")
+            for rule in ("median", "trimmed_mean", "krum", "multi_krum", "qfedavg")
+        ),
         ({**uneven, "privacy": PRIVACY}, "leave out ranks and init"),
         ({"ranks": [1, 3], "privacy": PRIVACY}, "leave out ranks and init"),
         ({"init": "each", "privacy": PRIVACY}, "leave out ranks and init"),

@@ -1,9 +1,9 @@
 """The next token of growing rows, without gradients: the decoder over a cache of keys and values.
 
-It reads the weights of the model (adapters merged on the way where nothing of them is lost) and does the same arithmetic in a third of the calls. It also
-leaves out what is not needed: the last layer computes keys and values of all tokens, and everything else only for the tokens
-that are asked for; long chunks attend in blocks, which leaves out most of what lies above the diagonal; and where few tokens
-are allowed, only their logits are computed.
+It reads the weights of the model, with adapters merged on the way where nothing of them is lost, and does the same arithmetic in
+a third of the calls. It also leaves out what is not needed: the last layer computes keys and values of all tokens, and everything
+else only for the tokens that are asked for; long chunks attend in blocks, which leaves out most of what lies above the diagonal;
+and where few tokens are allowed, only their logits are computed.
 """
 
 from __future__ import annotations

@@ -222,8 +222,8 @@ class TorchPolicy(SharedModel):
             changes: The change of each layer; the layers without one get their first weights again.
 
         Raises:
-            DataError: If a name is not that of an adapted layer, a shape is not that of its weights, or these are stored in a type
-                that would round a small change away.
+            DataError: If a name is not that of an adapted layer, a shape is not that of its weights, or these are stored in a
+                type that would round a small change away.
         """
         assert not self._merge.users, "an adapter is merged into the base while a session is open"
         adapted = {name for name, part in self.model.named_modules() if hasattr(part, "lora_A")} if changes else set()
