@@ -46,7 +46,7 @@ from fedagentgym.algorithms.ranks import Ranks, check_ranks, find_highest, find_
 from fedagentgym.algorithms.runtime import Runtime, Site
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import generator
-from fedagentgym.federation.aggregation import AggregationRule, RunningMean, WeightedMean
+from fedagentgym.federation.aggregation import AggregationRule, RunningMean, WeightedMean, step_server
 from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
 from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import Array, AtMost, Message, Parameters
@@ -107,7 +107,7 @@ class AdapterRule(AggregationRule):
 
 
 class AdapterStep:
-    """One aggregation by an `AdapterRule`; parameters other than factors are averaged."""
+    """One aggregation by an `AdapterRule`; parameters other than factors are averaged, and take the server's step as such."""
 
     def __init__(self, rule: AdapterRule, state: ServerState) -> None:
         self._rule, self._state = rule, state
@@ -126,6 +126,13 @@ class AdapterStep:
         before_base, base = state.memory.get(BASE, {}), dict[str, Array]()
         before, means, names = read_pairs(state.parameters), read_pairs(mean.compute()), pair_factors(parameters)
         clients = [read_pairs(update) for update in self._updates]
+        if rule.step != 1 or rule.momentum > 0:
+            wide = mean.compute(narrow=False)
+            others = [name for name in parameters if not is_factor(name)]
+            begun, ends = ({name: one[name] for name in others} for one in (state.parameters, wide))
+            moved = step_server(replace(state, parameters=begun), ServerState(ends), rule.step, rule.momentum)
+            parameters |= moved.parameters
+            moments |= moved.optimizer
         for layer, pair in before.items():
             start = pair.product
             move = rule.combine([client[layer].product - start for client in clients], self._weights)

@@ -282,6 +282,13 @@ def test_ram_keeps_what_one_changed_and_averages_what_several_did() -> None:
     np.testing.assert_allclose(cut, sum(kept) / np.maximum(count, 1), atol=1e-12)
 
 
+def test_ram_of_whole_changes_is_the_mean_of_those_who_changed_something() -> None:
+    first, second = (np.random.default_rng(seed).normal(size=(4, 5)) for seed in range(2))
+    rule = RAMRule(density=1.0, threshold=0.0)
+    found = rule.combine([first, second, np.zeros((4, 5))], [1.0] * 3)
+    assert np.array_equal(found, (first + second) / 2), "a client without a change does not count"
+
+
 @given(
     st.integers(0, 999), st.integers(1, 5), st.sampled_from([0.0, 0.1, 0.5]), st.sampled_from([0.05, 0.2, 3.0]),
     st.sampled_from([0.1, 0.4, 1.0]),
@@ -326,6 +333,19 @@ def test_the_server_s_step_is_taken_on_the_product(rule: Any) -> None:
     for layer in SHAPES:  # nobody moves, so the server goes its last move again
         move = products(update)[layer] - products(start)[layer]
         np.testing.assert_allclose(whole(again)[layer], products(update)[layer] + move, atol=1e-9)
+
+
+@pytest.mark.parametrize("rule", [FedExRule, FLoRARule, FlexLoRARule, RAMRule], ids=lambda rule: rule.__name__)
+def test_the_server_s_step_is_also_that_of_a_shared_value_head(rule: Any) -> None:
+    head, random = "value_head.weight", np.random.default_rng(1)
+    theta, *ends = random.normal(size=(5, 1, 4)).astype("float32")
+    state, velocity = ServerState({**draw(0), head: theta}), np.zeros((1, 4))
+    for number in (0, 2):
+        updates = [{**draw(number + one), head: ends[number + one]} for one in range(2)]
+        velocity = 0.5 * velocity + np.mean([update[head].astype(float) for update in updates], axis=0) - theta
+        theta = (theta + 1.5 * velocity).astype("float32")
+        state = combine(rule(step=1.5, momentum=0.5), None, updates, None, state)
+        assert np.array_equal(state.parameters[head], theta)
 
 
 # ---- the methods on a small model ---------------------------------------------------------------------------------------
