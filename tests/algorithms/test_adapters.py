@@ -752,7 +752,10 @@ def test_settings_of_ranks_that_do_not_fit_are_one_sentence() -> None:
         ({**uneven, "aggregation": "median"}, "pad: holders needs the aggregation mean"),
         ({**uneven, "server_step": 2.0}, "pad: holders needs the aggregation mean"),
         *(
-            ({"ranks": [1, 3], "aggregation": rule}, f"with ranks, {rule} would take the rows that clients lack for zeros")
+            (
+                {"ranks": [1, 3], "aggregation": rule},
+                f"with ranks, {rule} would take the rows that clients lack for zeros",
+            )
             for rule in ("median", "trimmed_mean", "krum", "multi_krum", "qfedavg")
         ),
         ({**uneven, "privacy": PRIVACY}, "leave out ranks and init"),
