@@ -92,6 +92,16 @@ class AdapterRule(AggregationRule):
             before: The factors from which the round began.
         """
 
+    def choose_from_factors(self, clients: Sequence[Pair], weights: Sequence[float], before: Pair) -> Pair | None:
+        """Choose the next factors of a large layer without its product, for a rule that knows how and leaves the base alone.
+
+        Args:
+            clients: The factors that each client returned.
+            weights: The weight of each.
+            before: The factors from which the round began.
+        """
+        return None
+
     def factorize(self, clients: Sequence[Pair], weights: Sequence[float], chosen: Pair) -> Pair | None:
         """Factorize what the chosen factors leave of a layer's target, for a rule that knows how: it is sent in this form.
 
@@ -134,12 +144,14 @@ class AdapterStep:
             parameters |= moved.parameters
             moments |= moved.optimizer
         for layer, pair in before.items():
-            start = pair.product
-            move = rule.combine([client[layer].product - start for client in clients], self._weights)
-            if rule.momentum > 0:
-                move = moments[f"velocity/{layer}"] = rule.momentum * moments.get(f"velocity/{layer}", 0.0) + move
-            target = start + rule.step * move
-            chosen = rule.choose(target, means[layer], pair)
+            chosen = rule.choose_from_factors([client[layer] for client in clients], self._weights, pair)
+            if chosen is None:
+                start = pair.product
+                move = rule.combine([client[layer].product - start for client in clients], self._weights)
+                if rule.momentum > 0:
+                    move = moments[f"velocity/{layer}"] = rule.momentum * moments.get(f"velocity/{layer}", 0.0) + move
+                target = start + rule.step * move
+                chosen = rule.choose(target, means[layer], pair)
             for name, factor in zip(names[layer], chosen, strict=True):
                 parameters[name] = np.asarray(factor, dtype=state.parameters[name].dtype)
             if rule.changes_base:  # from the factors as they are rounded

@@ -84,8 +84,8 @@ class PolicyTerms(NamedTuple):
     Attributes:
         loss: The policy's loss.
         ratio: The ratio that the loss uses, for the metrics.
-        clipped: Whether a bound takes away the token's gradient (`cispo`, which keeps all: whether its weight is bounded), for the
-            metrics; None for a loss without bounds.
+        clipped: Whether a bound takes away the token's gradient (`cispo`, which keeps all: whether its weight is bounded), for
+            the metrics; None for a loss without bounds.
     """
 
     loss: Tensor

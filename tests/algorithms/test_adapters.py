@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from fedagentgym.agents.model import loading
 from fedagentgym.agents.model.loading import make_tiny_model
 from fedagentgym.agents.model.policy import TorchPolicy
+from fedagentgym.algorithms import flexlora
 from fedagentgym.algorithms.adapters import cut_rank, fill_rank
 from fedagentgym.algorithms.base import make_algorithm
 from fedagentgym.algorithms.factors import Pair, add_change, read_changes, read_pairs
@@ -230,6 +231,36 @@ def test_flexlora_is_the_nearest_product_of_its_rank(factors: Any) -> None:
     assert all(still.parameters[name].any() for name in still.parameters if "lora_A" in name), (
         "else nothing could be learnt"
     )
+
+
+@pytest.mark.parametrize("options", [{}, {"factors": "left"}, {"step": 1.7}, {"momentum": 0.5}], ids=str)
+@pytest.mark.parametrize("shape", [(300, 280), (260, 700)], ids=str)
+def test_flexlora_of_a_large_layer_is_the_same_without_its_product(
+    options: dict[str, Any], shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make_update(seed: int, rank: int, scale: float = 1.0) -> Any:
+        random = np.random.default_rng(seed)
+        low, high = random.normal(size=(6, shape[1])), scale * random.normal(size=(shape[0], 6))
+        low[rank:], high[:, rank:] = 0, 0
+        return {"wide.lora_A.default.weight": low, "wide.lora_B.default.weight": high}
+
+    rule, weights = FlexLoRARule(**options), [3.0, 1.0, 2.0]
+    start, updates = make_update(0, 6), [make_update(1, 6), make_update(2, 2), make_update(3, 0)]
+    dense, calls = np.linalg.svd, list[Any]()
+    monkeypatch.setattr(
+        np.linalg, "svd", lambda matrix, **options: calls.append(matrix.shape) or dense(matrix, **options)
+    )
+    found = combine(rule, start, updates, weights)
+    monkeypatch.setattr(flexlora, "_LARGE", 10**6)
+    wanted = combine(rule, start, updates, weights)
+    rank = 24 if rule.step != 1 else 18
+    assert calls == [shape if rule.momentum else (rank, rank), shape]
+    for name, factor in wanted.parameters.items():
+        np.testing.assert_allclose(found.parameters[name], factor, atol=1e-10)
+    for chosen in (found, wanted):
+        assert chosen.parameters["wide.lora_A.default.weight"].any(axis=1).all()
+    still = combine(rule, make_update(0, 6), [make_update(1, 6, scale=0.0)] * 2)
+    assert np.isfinite(still.parameters["wide.lora_B.default.weight"]).all()
 
 
 @pytest.mark.parametrize("rule", EVERY, ids=lambda rule: f"{rule.name}")
