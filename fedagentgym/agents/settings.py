@@ -198,7 +198,8 @@ class AgentSettings(Settings):
     dtype: Literal["float32", "bfloat16"] | None = Field(
         default=None,
         description="type of the stored weights; by default float32 when they are trained (small steps vanish in bfloat16);"
-        " under an adapter, whose own weights stay float32, bfloat16 on a GPU or a CPU that has it (see `doctor`)",
+        " under an adapter, whose own weights stay float32, bfloat16 on a GPU or a CPU that has it (see `doctor`), unless the"
+        " method changes the base",
     )
     threads: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
         default=None,

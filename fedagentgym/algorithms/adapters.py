@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fedagentgym.agents.model.names import BASE, HIGH, LOW, pair_factors
+from fedagentgym.agents.presets import complete_settings
 from fedagentgym.algorithms.averaging import AcceptedReply, LocalStepsSettings, Replies
 from fedagentgym.algorithms.card import BaseRank, Card, Scale
 from fedagentgym.algorithms.factors import (
@@ -45,7 +46,7 @@ from fedagentgym.algorithms.ranks import Ranks, check_ranks, find_highest, find_
 from fedagentgym.algorithms.runtime import Runtime, Site
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import generator
-from fedagentgym.federation.aggregation import AggregationRule, RunningMean, WeightedMean
+from fedagentgym.federation.aggregation import AggregationRule, RunningMean, WeightedMean, step_server
 from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
 from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import Array, AtMost, Message, Parameters
@@ -91,6 +92,16 @@ class AdapterRule(AggregationRule):
             before: The factors from which the round began.
         """
 
+    def choose_from_factors(self, clients: Sequence[Pair], weights: Sequence[float], before: Pair) -> Pair | None:
+        """Choose the next factors of a large layer without its product, for a rule that knows how and leaves the base alone.
+
+        Args:
+            clients: The factors that each client returned.
+            weights: The weight of each.
+            before: The factors from which the round began.
+        """
+        return None
+
     def factorize(self, clients: Sequence[Pair], weights: Sequence[float], chosen: Pair) -> Pair | None:
         """Factorize what the chosen factors leave of a layer's target, for a rule that knows how: it is sent in this form.
 
@@ -106,7 +117,7 @@ class AdapterRule(AggregationRule):
 
 
 class AdapterStep:
-    """One aggregation by an `AdapterRule`; parameters other than factors are averaged."""
+    """One aggregation by an `AdapterRule`; parameters other than factors are averaged, and take the server's step as such."""
 
     def __init__(self, rule: AdapterRule, state: ServerState) -> None:
         self._rule, self._state = rule, state
@@ -125,13 +136,22 @@ class AdapterStep:
         before_base, base = state.memory.get(BASE, {}), dict[str, Array]()
         before, means, names = read_pairs(state.parameters), read_pairs(mean.compute()), pair_factors(parameters)
         clients = [read_pairs(update) for update in self._updates]
+        if rule.step != 1 or rule.momentum > 0:
+            wide = mean.compute(narrow=False)
+            others = [name for name in parameters if not is_factor(name)]
+            begun, ends = ({name: one[name] for name in others} for one in (state.parameters, wide))
+            moved = step_server(replace(state, parameters=begun), ServerState(ends), rule.step, rule.momentum)
+            parameters |= moved.parameters
+            moments |= moved.optimizer
         for layer, pair in before.items():
-            start = pair.product
-            move = rule.combine([client[layer].product - start for client in clients], self._weights)
-            if rule.momentum > 0:
-                move = moments[f"velocity/{layer}"] = rule.momentum * moments.get(f"velocity/{layer}", 0.0) + move
-            target = start + rule.step * move
-            chosen = rule.choose(target, means[layer], pair)
+            chosen = rule.choose_from_factors([client[layer] for client in clients], self._weights, pair)
+            if chosen is None:
+                start = pair.product
+                move = rule.combine([client[layer].product - start for client in clients], self._weights)
+                if rule.momentum > 0:
+                    move = moments[f"velocity/{layer}"] = rule.momentum * moments.get(f"velocity/{layer}", 0.0) + move
+                target = start + rule.step * move
+                chosen = rule.choose(target, means[layer], pair)
             for name, factor in zip(names[layer], chosen, strict=True):
                 parameters[name] = np.asarray(factor, dtype=state.parameters[name].dtype)
             if rule.changes_base:  # from the factors as they are rounded
@@ -345,10 +365,15 @@ class ProductAveraging(RankedAveraging[P]):
 
 
 class BaseChanging(ProductAveraging[P]):
-    """Base class of methods that combine products and also change the base."""
+    """Base class of methods that combine products and also change the base, which is float32: bfloat16 loses small changes."""
 
     def __init__(self, settings: P, runtime: Runtime) -> None:
         super().__init__(settings, runtime)
+        if complete_settings(runtime.spec.agent).dtype == "bfloat16":
+            raise OptionError(
+                f"{settings.name} changes the base, and bfloat16 would lose most of a small change: set agent.dtype=float32"
+            )
+        runtime.base_dtype = "float32"
         if runtime.learning.kl.coefficient > 0 and runtime.learning.kl.reference == "base":
             raise OptionError(f"{settings.name} changes the base: set learning.kl.reference to round")
 

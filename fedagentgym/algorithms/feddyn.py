@@ -82,7 +82,8 @@ class FedDyn(Averaging[FedDynSettings]):
             total = state.memory[MOVES][name] + share * (wide - theta)
             parameters[name] = np.asarray(wide + total, dtype=theta.dtype)
             moves[name] = np.asarray(total, dtype=theta.dtype)
-        return self.report(replace(after, parameters=parameters, memory={MOVES: moves}), replies, this_round)
+        memory = {**after.memory, MOVES: moves}
+        return self.report(replace(after, parameters=parameters, memory=memory), replies, this_round)
 
     def train_client(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """`local_steps` policy steps on the penalised loss."""

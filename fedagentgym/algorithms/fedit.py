@@ -22,13 +22,13 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from fedagentgym.agents.model.names import LOW, pair_factors
-from fedagentgym.algorithms.adapters import AdapterAveraging, RankedAveraging, RankSettings, keep_low
+from fedagentgym.agents.model.names import LOW
+from fedagentgym.algorithms.adapters import AdapterAveraging, RankedAveraging, RankSettings, find_low
 from fedagentgym.algorithms.averaging import AcceptedReply, AveragingSettings
-from fedagentgym.algorithms.factors import is_factor, read_pairs
+from fedagentgym.algorithms.factors import is_factor
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.algorithm import Round, ServerState
-from fedagentgym.federation.message import Parameters
+from fedagentgym.federation.message import Array, Parameters
 
 
 class FedITSettings(RankSettings, AveragingSettings):
@@ -47,6 +47,11 @@ class FedITSettings(RankSettings, AveragingSettings):
             raise ValueError("pad: holders needs unlike ranks: set algorithm.ranks")
         if self.pad == "holders" and (self.rule.name not in ("mean", "weighted") or self.takes_server_step):
             raise ValueError("pad: holders needs the aggregation mean or weighted, and no step of the server")
+        if self.ranks is not None and self.rule.name not in ("mean", "weighted", "fedadam"):
+            raise ValueError(
+                f"with ranks, {self.rule.name} would take the rows that clients lack for zeros that they learned: use the"
+                " aggregation mean, weighted or fedadam"
+            )
         return self
 
 
@@ -60,18 +65,18 @@ class FedIT(RankedAveraging[FedITSettings]):
     ) -> ServerState:
         """The means; with `pad: holders` every row of A and column of B over the clients that have it.
 
-        A row of A that no client of the round has stays as it was; with `holders` so does its column of B.
+        A row of A that no client of the round has stays as it was, and so do its moments; with `holders` so does its column of B.
         """
         after = super().combine(state, used, updates, this_round)
         if not used or self.settings.ranks is None:
             return after
         if self.settings.pad == "zero":
-            parameters, names = dict(after.parameters), pair_factors(after.parameters)
-            means, before = read_pairs(after.parameters), read_pairs(state.parameters)
-            for layer, (low, _) in names.items():
-                factors = keep_low(means[layer], before[layer])
-                parameters[low] = np.asarray(factors.low, dtype=after.parameters[low].dtype)
-            return replace(after, parameters=parameters)
+            rows = max(self.find_rank(reply.client) for reply in used)  # those of A that a client of the round has
+            return replace(
+                after,
+                parameters=_keep_rows(after.parameters, state.parameters, rows),
+                optimizer=_keep_rows(after.optimizer, state.optimizer, rows),
+            )
         weights = np.array(self.client_weights(used, this_round))
         held = np.arange(self.rank) < np.array([[self.find_rank(reply.client)] for reply in used])
         shares = weights @ held / weights.sum()
@@ -83,6 +88,15 @@ class FedIT(RankedAveraging[FedITSettings]):
                 kept = np.where((shares > 0)[along], rescaled, state.parameters[name])  # nobody holds it: as it was
                 parameters[name] = np.asarray(kept, dtype=mean.dtype)
         return replace(after, parameters=parameters)
+
+
+def _keep_rows(arrays: Parameters, before: Parameters, held: int) -> dict[str, Array]:
+    """Arrays in which every A, and every moment of one, has the rows from `held` on as they were: zero if it is new."""
+    kept = dict(arrays)
+    for name in find_low(arrays):
+        rest = before[name][held:] if name in before else np.zeros_like(arrays[name][held:])
+        kept[name] = np.concatenate([arrays[name][:held], rest])
+    return kept
 
 
 class FFALoRASettings(AveragingSettings):

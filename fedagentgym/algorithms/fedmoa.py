@@ -135,7 +135,7 @@ class FedMOA(Averaging[FedMOASettings]):
             name: average_shared_weights({m: objectives[m] for m in members}, alpha)
             for name, members in clusters.items()
         }
-        after = replace(after, memory={"shared": {**shared, **renewed}})
+        after = replace(after, memory={**after.memory, "shared": {**shared, **renewed}})
         result = self.report(after, replies, this_round)
         clients = {client: dict(metrics) for client, metrics in result.clients.items()}
         for client, weights in objectives.items():

@@ -78,7 +78,7 @@ class FGRPO(Averaging[FGRPOSettings]):
         for reply in replies.used:
             client, reward = str(reply.client), reply.metrics[REWARD]
             renewed[client] = keep * history[client] + (1 - keep) * reward if client in history else reward
-        return self.report(replace(after, memory={HISTORY: renewed}), replies, this_round)
+        return self.report(replace(after, memory={**after.memory, HISTORY: renewed}), replies, this_round)
 
     def _add_gain(self, reply: AcceptedReply, history: Mapping[str, float]) -> AcceptedReply:
         before, gain = history.get(str(reply.client)), 0.0

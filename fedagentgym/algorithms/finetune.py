@@ -63,7 +63,7 @@ class FineTune(Averaging[FineTuneSettings]):
         """A round of averaging, and fine-tuning if it is due."""
         averaged = super().run_round(state, this_round)
         due = this_round.number % self.settings.finetune_every == 0
-        after = replace(averaged.state, memory={TUNED: due})
+        after = replace(averaged.state, memory={**averaged.state.memory, TUNED: due})
         if not due:
             return replace(averaged, state=after)
         control = {"step": this_round.number * self.settings.local_steps}

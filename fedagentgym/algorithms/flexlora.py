@@ -6,10 +6,14 @@
 
 `factors: balanced` gives B = U sqrt(S) and A = sqrt(S) V', `left` gives B = U S and A = V'. Signs are fixed: the entry of each
 column of U that is largest in size is positive.
+
+M has at most the clients' ranks together. Where that is small beside a large layer, its singular values are those of a matrix of
+this rank, between QR decompositions of the stacked factors; M itself is not computed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -20,6 +24,8 @@ from fedagentgym.algorithms.factors import Matrix, Pair
 from fedagentgym.base.settings import Settings
 
 Factors = Literal["balanced", "left"]
+_LARGE = 256
+"""The smaller side of a matrix from which on its singular values are computed from the stacked factors."""
 
 
 class FlexLoRARule(AdapterRule):
@@ -29,8 +35,27 @@ class FlexLoRARule(AdapterRule):
     factors: Factors = "balanced"
 
     def choose(self, target: Matrix, mean: Pair, before: Pair) -> Pair:
-        left, sizes, right = np.linalg.svd(target, full_matrices=False)
-        rank = min(len(before.low), int((sizes > sizes[0] * max(target.shape) * np.finfo(np.float64).eps).sum()))
+        return self._cut(*np.linalg.svd(target, full_matrices=False), before)
+
+    def choose_from_factors(self, clients: Sequence[Pair], weights: Sequence[float], before: Pair) -> Pair | None:
+        """The same from the stacked factors of a large layer, by the singular values of a matrix of their rank."""
+        if self.momentum > 0:
+            return None  # what the server repeats has any rank
+        shares = [self.step * weight / sum(weights) for weight in weights]
+        parts = [*zip(shares, clients, strict=True), *([(1 - self.step, before)] if self.step != 1 else [])]
+        low = np.vstack([pair.low for _, pair in parts])
+        smaller = min(len(before.high), low.shape[1])
+        if smaller < _LARGE or smaller < 4 * len(low):
+            return None
+        first, left = np.linalg.qr(np.hstack([share * pair.high for share, pair in parts]))
+        last, right = np.linalg.qr(low.T)
+        inner_left, sizes, inner_right = np.linalg.svd(left @ right.T)
+        return self._cut(first @ inner_left, sizes, inner_right @ last.T, before)
+
+    def _cut(self, left: Matrix, sizes: Matrix, right: Matrix, before: Pair) -> Pair:
+        """The factors of the first singular values, as many as the adapter's rank and the product's."""
+        longer = max(len(left), right.shape[1])
+        rank = min(len(before.low), int((sizes > sizes[0] * longer * np.finfo(np.float64).eps).sum()))
         left, sizes, right = left[:, :rank], sizes[:rank], right[:rank]
         signs = np.sign(left[np.abs(left).argmax(axis=0), np.arange(rank)])
         left, right = left * signs, right * signs[:, None]

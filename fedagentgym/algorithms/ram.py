@@ -10,7 +10,7 @@ changes of the adapters' products:
              shared_k and unique_k count its active coordinates in the layer that others changed too or it changed alone
     server   the move goes into the base, B = 0, A as first drawn, as with `flora` and `draw: first`
 
-Products of adapters are dense: with `density: 1` every coordinate is shared, and RAM is the mean.
+Products of adapters are dense: with `density: 1` and `threshold: 0` RAM is the mean of the clients that changed the layer at all.
 """
 
 from __future__ import annotations

@@ -147,6 +147,9 @@ class Runtime:
             self.client_split = client_split
         self.seed, self.rounds, self.learning = spec.seed, spec.rounds, spec.learning
         self._device = device
+        self.base_dtype: str | None = None
+        """The stored dtype of the frozen weights under an adapter where `agent.dtype` leaves it open, for a method that changes
+        them; None if any will do."""
 
     @cached_property
     def client_split(self) -> ClientSplit:
@@ -211,6 +214,8 @@ class Runtime:
         device = here().device or self._device
         if device is not None:
             settings = settings.model_copy(update={"device": str(device)})
+        if self.base_dtype is not None and settings.adapter is not None and settings.dtype is None:
+            settings = settings.model_copy(update={"dtype": self.base_dtype})
         if self.spec.together is not None and settings.rollouts != "torch":
             options = {"adapters": self.spec.together, **settings.options}
             settings = settings.model_copy(update={"options": options})

@@ -74,7 +74,7 @@ class Scaffold(Averaging[ScaffoldSettings]):
         share = len(replies.used) / len(this_round.clients.ids)
         moved = change.compute(narrow=False)
         renewed = {name: np.asarray(value + share * moved[name], dtype=value.dtype) for name, value in c.items()}
-        return self.report(replace(after, memory={VARIATE: renewed}), replies, this_round)
+        return self.report(replace(after, memory={**after.memory, VARIATE: renewed}), replies, this_round)
 
     def train_client(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """`local_steps` policy steps with corrected gradients; the mean of the gradients is the client's next variate."""

@@ -59,7 +59,8 @@ class Tokens:
         """Return for each token the sum of these values over the tokens of its row."""
         import torch
 
-        return torch.cat([part.sum().expand(len(part)) for part in torch.split(values, list(self.lengths))])
+        sums = [part.sum().expand(len(part)) for part in torch.split(values, list(self.lengths))]
+        return torch.cat(sums) if sums else values  # no rows have no values
 
     def compute_ratio(self, level: Literal["token", "sequence"] = "token") -> Tensor:
         """Return the importance ratio of each token: its own, or the geometric mean over its row. Exponents are bounded."""
@@ -83,7 +84,8 @@ class PolicyTerms(NamedTuple):
     Attributes:
         loss: The policy's loss.
         ratio: The ratio that the loss uses, for the metrics.
-        clipped: Whether a bound takes away the token's gradient, for the metrics; None for a loss without bounds.
+        clipped: Whether a bound takes away the token's gradient (`cispo`, which keeps all: whether its weight is bounded), for
+            the metrics; None for a loss without bounds.
     """
 
     loss: Tensor

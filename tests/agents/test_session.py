@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,15 +23,17 @@ from transformers import (
 
 from fedagentgym.agents.model import cached
 from fedagentgym.agents.model.architectures import fits
+from fedagentgym.agents.model.cache import Chunks
 from fedagentgym.agents.model.generate import TorchSession
 from fedagentgym.agents.model.hf import ModuleForward
 from fedagentgym.agents.model.loading import SIZES, make_tiny_model
 from fedagentgym.agents.model.policy import TorchPolicy
 from fedagentgym.agents.protocols import Decoding
+from fedagentgym.agents.settings import AdapterSettings
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import Stream, stream
 
-from .models import WORDS, full_logprobs, make_policy, random_ids, sharpened
+from .models import WORDS, full_logprobs, make_policy, random_ids, sharpened, wake_adapter
 
 Reply = tuple[int, list[float]]
 
@@ -400,6 +403,70 @@ def test_merging_an_adapter_leaves_no_trace() -> None:
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert not any(getattr(module, "merged", False) for module in policy.model.modules())
+
+
+def measure_gap(policy: TorchPolicy, size: float) -> float:
+    """How far play is from the learner on average, with a B of normal numbers of this size."""
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for name, weight in policy.parameters().items():
+            if "lora_B" in name:
+                weight.copy_(torch.randn(weight.shape, generator=generator) * size)
+    play = Play(policy, Decoding(max_new_tokens=24))
+    play.whole()
+    gaps = []
+    for ids, said in zip(play.texts, play.replies, strict=True):
+        full = full_logprobs(policy, ids, exact=False)
+        for start, logprobs in said:
+            played = torch.tensor(logprobs, dtype=torch.float64)
+            gaps.append((played - full[start - 1 : start - 1 + len(played)]).abs())
+    return float(torch.cat(gaps).mean())
+
+
+@pytest.mark.parametrize("forward", ["hf", "own"])
+def test_an_adapter_on_a_base_in_bfloat16_plays_as_it_learns(forward: Any, tmp_path: Path) -> None:
+    """Merged into such weights, small changes would be rounded away: the gap of `hf` would be ten times that without one."""
+    make_policy(forward).save(tmp_path)
+    stored: dict[str, Any] = {"dtype": "bfloat16", "device": "cpu", "forward": forward}
+    policy = TorchPolicy.load(tmp_path, adapter=AdapterSettings(rank=4, alpha=8.0), **stored)
+    without = measure_gap(policy, 0.0)
+    assert measure_gap(policy, 0.05) < 1.5 * without < 0.04
+    assert not any(getattr(module, "merged", False) for module in policy.model.modules())
+    wide = TorchPolicy.load(tmp_path, adapter=AdapterSettings(rank=4, alpha=8.0), **{**stored, "dtype": "float32"})
+    with wide.open_session():
+        merged = [bool(module.merged) for module in wide.model.modules() if hasattr(module, "merged")]
+    assert merged and all(merged) is (forward == "hf"), "float32 loses nothing"
+
+
+def test_an_adapted_head_in_bfloat16_plays_as_it_learns() -> None:
+    model, tokenizer = make_other(*_OWN["qwen2, untied"])
+    settings = AdapterSettings(rank=2, targets=("lm_head", "q_proj"))
+    policy = TorchPolicy(model.to(torch.bfloat16), tokenizer, forward="own", adapter=settings)
+    wake_adapter(policy)
+    head = policy.model.get_base_model().lm_head
+    decoder = cached.CachedDecoder(policy.model, policy.device)
+    states = torch.randn(5, model.config.hidden_size, generator=torch.Generator().manual_seed(1)).bfloat16()
+    with torch.no_grad():
+        torch.testing.assert_close(decoder.head(states), head(states))
+        assert torch.equal(decoder.head.weight, head.get_base_layer().weight)
+    decoder.slots.reserve(2, 8, 64)
+    ids, slots = np.arange(4, 9), np.arange(2)
+    chosen = torch.tensor([[3, 5], [7, 9]])
+    found = [
+        decoder.compute_logits(Chunks(ids, slots, np.zeros(2, dtype=int), np.array([3, 2])), choices)
+        for choices in (None, chosen)
+    ]
+    assert torch.equal(found[0].gather(1, chosen), found[1])
+
+
+def test_a_merged_weight_is_rounded_once() -> None:
+    policy = make_policy("hf", adapter=True)
+    layer = next(part for part in policy.model.modules() if hasattr(part, "lora_A"))
+    base = layer.get_base_layer()
+    base.weight.data = base.weight.data.bfloat16()
+    (low, high, scale), *_ = cached.list_adapters(layer)
+    exact = base.weight.float() + scale * (high @ low)
+    torch.testing.assert_close(cached.merge_weight(layer), exact.bfloat16(), rtol=0, atol=0)
 
 
 def test_autocast_sessions_agree_with_an_autocast_forward() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedagentgym.agents.settings import AdapterSettings
+from fedagentgym.agents.settings import AdapterSettings, AgentSettings
 from fedagentgym.algorithms.factors import read_changes
 from fedagentgym.algorithms.fedex_lora import FedExLoRA
 from fedagentgym.algorithms.fedit import FedIT, FFALoRA
@@ -84,7 +84,7 @@ class MatrixRuntime:
         self.initial_weights = START if train == "both" else {HIGH: START[HIGH]}
         self.make_weight_forms = ResidentModel(None, self.initial_weights).make_weight_forms  # type: ignore[arg-type]
         adapter = AdapterSettings(rank=RANK, alpha=SCALE * RANK, train=train)
-        self.spec = SimpleNamespace(sampled_episodes=0, evaluation=None, agent=SimpleNamespace(adapter=adapter))
+        self.spec = SimpleNamespace(sampled_episodes=0, evaluation=None, agent=AgentSettings(adapter=adapter))
 
     def get_site(self, client: int, learning: LearningSettings) -> Site:
         return MatrixSite(client, None, None, learning)  # type: ignore[arg-type]
@@ -113,12 +113,14 @@ def plain(
                     high = np.hstack([high[:, :row], column, high[:, row + 1 :]])
             continue
         lower, higher = (np.mean([end[factor] for end in ends], axis=0) for factor in (0, 1))
+        held = max(ranks[client % len(ranks)] for client in chosen)
         if name in ("fedit", "fedex"):  # a row of A that no client has stays
-            gone = ~lower.any(axis=1)
-            lower[gone] = low[gone]
+            lower[held:] = low[held:]
         if name in ("fedit", "ffa"):
-            moving = momentum * moving[0] + lower - low, momentum * moving[1] + higher - high
-            low, high = low + step * moving[0], high + step * moving[1]
+            moves = momentum * moving[0] + lower - low, momentum * moving[1] + higher - high
+            moves[0][held:] = moving[0][held:]
+            low, high = np.vstack([(low + step * moves[0])[:held], low[held:]]), high + step * moves[1]
+            moving = moves
             continue
         moves = np.array([b @ a - high @ low for a, b in ends])
         if name == "ram":
@@ -212,13 +214,17 @@ PADDED = [*((name, "zero") for name in RANKED), ("fedit", "holders")]
 
 @pytest.mark.by_day(2)
 @pytest.mark.parametrize("asked", [None, 1, 2])
-@pytest.mark.parametrize(("name", "pad"), PADDED)
-def test_clients_of_unlike_ranks_are_the_plain_loop(name: str, pad: str, asked: int | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "pad", "step", "momentum"),
+    [(*chosen, 1.0, 0.0) for chosen in PADDED] + [(name, "zero", 0.7, 0.5) for name in RANKED],
+)
+def test_clients_of_unlike_ranks_are_the_plain_loop(
+    name: str, pad: str, step: float, momentum: float, asked: int | None, tmp_path: Path
+) -> None:
     """A small learner of the client's own rank against one whose adapter is filled up with zeros, which stay zero."""
     method, own = METHODS[name]
-    settings = method.settings_class.load(
-        {"local_steps": STEPS, "ranks": [1, 2], **own, **({"pad": pad} if pad != "zero" else {})}
-    )
+    given = {"local_steps": STEPS, "ranks": [1, 2], "server_step": step, "server_momentum": momentum, **own}
+    settings = method.settings_class.load({**given, **({"pad": pad} if pad != "zero" else {})})
     for rounds in (7, ROUNDS):
         algorithm = method(settings, MatrixRuntime("both"))
         backend = SequentialBackend(algorithm, tmp_path / "states")
@@ -227,7 +233,7 @@ def test_clients_of_unlike_ranks_are_the_plain_loop(name: str, pad: str, asked: 
     found = (
         read_changes(state.memory.get("base", {})).get("layer", 0.0) + state.parameters[HIGH] @ state.parameters[LOW]
     )
-    np.testing.assert_allclose(found, plain(name, 1.0, 0.0, asked, (1, 2), pad), atol=1e-7)
+    np.testing.assert_allclose(found, plain(name, step, momentum, asked, (1, 2), pad), atol=1e-7)
 
 
 @pytest.mark.parametrize("name", RANKED)

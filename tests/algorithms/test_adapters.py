@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedagentgym.agents.model import loading
+from fedagentgym.agents.model.loading import make_tiny_model
 from fedagentgym.agents.model.policy import TorchPolicy
+from fedagentgym.algorithms import flexlora
+from fedagentgym.algorithms.adapters import cut_rank, fill_rank
 from fedagentgym.algorithms.base import make_algorithm
 from fedagentgym.algorithms.factors import Pair, add_change, read_changes, read_pairs
 from fedagentgym.algorithms.fedex_lora import FedExRule
@@ -21,6 +26,7 @@ from fedagentgym.algorithms.ram import RAMRule
 from fedagentgym.algorithms.ranks import RankLaw, find_rank
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.process import Ability
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.config import load_config
@@ -227,6 +233,36 @@ def test_flexlora_is_the_nearest_product_of_its_rank(factors: Any) -> None:
     )
 
 
+@pytest.mark.parametrize("options", [{}, {"factors": "left"}, {"step": 1.7}, {"momentum": 0.5}], ids=str)
+@pytest.mark.parametrize("shape", [(300, 280), (260, 700)], ids=str)
+def test_flexlora_of_a_large_layer_is_the_same_without_its_product(
+    options: dict[str, Any], shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make_update(seed: int, rank: int, scale: float = 1.0) -> Any:
+        random = np.random.default_rng(seed)
+        low, high = random.normal(size=(6, shape[1])), scale * random.normal(size=(shape[0], 6))
+        low[rank:], high[:, rank:] = 0, 0
+        return {"wide.lora_A.default.weight": low, "wide.lora_B.default.weight": high}
+
+    rule, weights = FlexLoRARule(**options), [3.0, 1.0, 2.0]
+    start, updates = make_update(0, 6), [make_update(1, 6), make_update(2, 2), make_update(3, 0)]
+    dense, calls = np.linalg.svd, list[Any]()
+    monkeypatch.setattr(
+        np.linalg, "svd", lambda matrix, **options: calls.append(matrix.shape) or dense(matrix, **options)
+    )
+    found = combine(rule, start, updates, weights)
+    monkeypatch.setattr(flexlora, "_LARGE", 10**6)
+    wanted = combine(rule, start, updates, weights)
+    rank = 24 if rule.step != 1 else 18
+    assert calls == [shape if rule.momentum else (rank, rank), shape]
+    for name, factor in wanted.parameters.items():
+        np.testing.assert_allclose(found.parameters[name], factor, atol=1e-10)
+    for chosen in (found, wanted):
+        assert chosen.parameters["wide.lora_A.default.weight"].any(axis=1).all()
+    still = combine(rule, make_update(0, 6), [make_update(1, 6, scale=0.0)] * 2)
+    assert np.isfinite(still.parameters["wide.lora_B.default.weight"]).all()
+
+
 @pytest.mark.parametrize("rule", EVERY, ids=lambda rule: f"{rule.name}")
 def test_rows_that_no_client_has_can_still_be_learnt(rule: Any) -> None:
     """After a round of clients of rank 1 the product is theirs, and no row has two zero factors."""
@@ -277,6 +313,13 @@ def test_ram_keeps_what_one_changed_and_averages_what_several_did() -> None:
     np.testing.assert_allclose(cut, sum(kept) / np.maximum(count, 1), atol=1e-12)
 
 
+def test_ram_of_whole_changes_is_the_mean_of_those_who_changed_something() -> None:
+    first, second = (np.random.default_rng(seed).normal(size=(4, 5)) for seed in range(2))
+    rule = RAMRule(density=1.0, threshold=0.0)
+    found = rule.combine([first, second, np.zeros((4, 5))], [1.0] * 3)
+    assert np.array_equal(found, (first + second) / 2), "a client without a change does not count"
+
+
 @given(
     st.integers(0, 999), st.integers(1, 5), st.sampled_from([0.0, 0.1, 0.5]), st.sampled_from([0.05, 0.2, 3.0]),
     st.sampled_from([0.1, 0.4, 1.0]),
@@ -321,6 +364,19 @@ def test_the_server_s_step_is_taken_on_the_product(rule: Any) -> None:
     for layer in SHAPES:  # nobody moves, so the server goes its last move again
         move = products(update)[layer] - products(start)[layer]
         np.testing.assert_allclose(whole(again)[layer], products(update)[layer] + move, atol=1e-9)
+
+
+@pytest.mark.parametrize("rule", [FedExRule, FLoRARule, FlexLoRARule, RAMRule], ids=lambda rule: rule.__name__)
+def test_the_server_s_step_is_also_that_of_a_shared_value_head(rule: Any) -> None:
+    head, random = "value_head.weight", np.random.default_rng(1)
+    theta, *ends = random.normal(size=(5, 1, 4)).astype("float32")
+    state, velocity = ServerState({**draw(0), head: theta}), np.zeros((1, 4))
+    for number in (0, 2):
+        updates = [{**draw(number + one), head: ends[number + one]} for one in range(2)]
+        velocity = 0.5 * velocity + np.mean([update[head].astype(float) for update in updates], axis=0) - theta
+        theta = (theta + 1.5 * velocity).astype("float32")
+        state = combine(rule(step=1.5, momentum=0.5), None, updates, None, state)
+        assert np.array_equal(state.parameters[head], theta)
 
 
 # ---- the methods on a small model ---------------------------------------------------------------------------------------
@@ -391,6 +447,40 @@ def test_the_base_comes_back_when_other_weights_are_loaded(tmp_path: Path) -> No
             policy.set_weights(
                 {**algorithm.runtime.initial_weights, **{f"base/{name}": value for name, value in odd.items()}}
             )
+
+
+@pytest.mark.parametrize("name", ["fedit", "fedex-lora", "flora", "ram"])
+def test_no_small_change_of_the_base_is_lost(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Methods that change the base keep it in float32 where others would store it in bfloat16, as on a GPU."""
+    monkeypatch.setattr(loading, "check_bfloat16", lambda: Ability(True, "given by the test"))
+    TorchPolicy(*make_tiny_model(["a few words"])).save(tmp_path / "model")
+    model = {"name": "transformers", "model": str(tmp_path / "model"), "device": "cpu"}
+    stored = {"agent": {**model, "adapter": {"rank": 3}}}
+    asked = {"agent": {"dtype": "bfloat16"}}
+    algorithm = make({"name": name}, stored)
+    policy, start = algorithm.runtime.agent.policy, algorithm.runtime.initial_weights
+    (layer, pair), *_ = read_pairs(start).items()
+    weight = policy.model.get_submodule(layer).get_base_layer().weight
+    before = weight.detach().double().numpy()
+    change = {f"base/{layer}": 1e-5 * np.random.default_rng(0).normal(size=pair.product.shape).astype("float32")}
+    if name == "fedit":
+        assert weight.dtype == torch.bfloat16
+        make({"name": name}, stored, asked)
+        with pytest.raises(DataError, match="stored in bfloat16, which would lose small changes of it"):
+            policy.set_weights({**start, **change})
+        return
+    policy.set_weights({**start, **change})
+    np.testing.assert_allclose(weight.detach().double().numpy() - before, change[f"base/{layer}"], atol=1e-8)
+    with pytest.raises(OptionError, match=r"set agent\.dtype=float32"):
+        make({"name": name}, stored, asked)
+
+
+def test_a_plan_stores_a_base_that_changes_in_float32() -> None:
+    stored = ["agent.dtype=null", "agent.device=cuda", "agent.adapter={rank: 4}"]
+    plans = [
+        plan_run(load_config("small-skills", [*stored, f"algorithm={{name: {name}}}"])) for name in ("fedit", "flora")
+    ]
+    assert [plan.agent.width for plan in plans] == [2, 4]
 
 
 @pytest.mark.parametrize(
@@ -648,6 +738,31 @@ def test_ranks_and_first_draws_of_clients_are_settings(name: str, tmp_path: Path
     assert all(np.array_equal(before[client][low], draws[client][low]) for client in draws for low in lows)
 
 
+@pytest.mark.parametrize(
+    "server", [{"server_step": 1.5}, {"server_momentum": 0.5}, {"aggregation": {"name": "fedadam"}}], ids=str
+)
+def test_rows_that_no_client_of_a_round_holds_stay_with_their_moments(server: dict[str, Any], tmp_path: Path) -> None:
+    """Rounds of two clients of ranks 3 and 1 are followed by one of rank 1 alone."""
+    algorithm = make({"name": "fedit", "ranks": [3, 1], **server}, FAST)
+    parameters = algorithm.runtime.initial_weights
+    used = [SimpleNamespace(client=client, examples=1, update_norm=1.0) for client in (0, 1)]
+    random, state = np.random.default_rng(2), ServerState(parameters)
+
+    def draw(client: int) -> Any:
+        drawn = {name: (value + random.normal(size=value.shape)).astype("f4") for name, value in parameters.items()}
+        return fill_rank(cut_rank(drawn, 3 - 2 * client), parameters)
+
+    for chosen in ([0, 1], [0, 1], [1]):
+        before = state
+        updates = iter([draw(client) for client in chosen])
+        state = algorithm.combine(before, [used[client] for client in chosen], updates, None)
+    moved = [*state.parameters.items(), *((name, moment) for name, moment in state.optimizer.items())]
+    earlier = {**before.parameters, **before.optimizer}
+    for name, after in moved:
+        if ".lora_A." in name:
+            assert np.array_equal(after[1:], earlier[name][1:]) and not np.array_equal(after[:1], earlier[name][:1])
+
+
 def test_settings_of_ranks_that_do_not_fit_are_one_sentence() -> None:
     with pytest.raises(OptionError, match=r"at most agent\.adapter\.rank, 3, got 4"):
         make({"name": "flora", "ranks": [1, 4]})
@@ -667,6 +782,13 @@ def test_settings_of_ranks_that_do_not_fit_are_one_sentence() -> None:
         ({"pad": "holders"}, "pad: holders needs unlike ranks"),
         ({**uneven, "aggregation": "median"}, "pad: holders needs the aggregation mean"),
         ({**uneven, "server_step": 2.0}, "pad: holders needs the aggregation mean"),
+        *(
+            (
+                {"ranks": [1, 3], "aggregation": rule},
+                f"with ranks, {rule} would take the rows that clients lack for zeros",
+            )
+            for rule in ("median", "trimmed_mean", "krum", "multi_krum", "qfedavg")
+        ),
         ({**uneven, "privacy": PRIVACY}, "leave out ranks and init"),
         ({"ranks": [1, 3], "privacy": PRIVACY}, "leave out ranks and init"),
         ({"init": "each", "privacy": PRIVACY}, "leave out ranks and init"),

@@ -7,8 +7,10 @@ import json
 import math
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -19,7 +21,8 @@ from fedagentgym.algorithms.fedagent import Averaging
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import merge
-from fedagentgym.federation.algorithm import FederationSettings
+from fedagentgym.federation.aggregation import AGGREGATION_RULES, AggregationRule, Mean
+from fedagentgym.federation.algorithm import FederationSettings, ServerState
 from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.exchange import Reply, Request
@@ -212,6 +215,31 @@ def test_an_option_changes_the_result_or_is_refused(method: str, option: str, tm
     assert ("privacy/epsilon" in commit.record["metrics"]) == (option == "privacy")
     assert bool(commit.state.optimizer) == (option in ("server", "fedadam"))
     assert bool(commit.heads) == (option == "keep_optimizer" or method in (*KEPT, "local-all"))
+
+
+class Counting(AggregationRule):
+    """The mean by a rule that remembers how often it was asked."""
+
+    name: Literal["counting"] = "counting"
+    uses_weights: ClassVar[bool] = True
+
+    def begin(self, state: ServerState) -> Any:
+        mean = Mean().begin(state)
+
+        def finish() -> ServerState:
+            after = mean.finish()
+            return replace(after, memory={**after.memory, "asked": after.memory.get("asked", 0) + 1})
+
+        return SimpleNamespace(add=mean.add, finish=finish)
+
+
+@pytest.mark.by_day(2)
+@pytest.mark.parametrize("method", [method for method in METHODS if (method, "fedadam") not in REFUSED])
+def test_what_a_rule_remembers_is_kept(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(AGGREGATION_RULES._entries, "counting", Counting)
+    spec = spec_of(method, {"algorithm": {"aggregation": "counting", "local_steps": 1}})
+    commit = run(tmp_path, spec, rounds=2)
+    assert commit.state.memory["asked"] == 2
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -16,7 +16,7 @@ import yaml
 
 from benchmarks.losses import run_trl
 from fedagentgym.base.errors import OptionError
-from fedagentgym.learning.losses import Tokens
+from fedagentgym.learning.losses import Clip, Tokens, compute_terms
 from fedagentgym.learning.passes import token_losses, token_weights
 from fedagentgym.learning.penalties import compute_k3
 from fedagentgym.learning.settings import LearningSettings
@@ -212,6 +212,14 @@ def test_weights_between_engine_and_trainer_equal_loops_over_tokens(
 def test_settings_that_do_nothing_or_contradict_each_other_are_refused(learning: dict[str, Any], told: str) -> None:
     with pytest.raises(OptionError, match=told):
         LearningSettings.load(learning, "learning")
+
+
+@pytest.mark.parametrize("loss", ["token", "gspo", "cispo", "sapo", "vespo", "reinforce"])
+@pytest.mark.parametrize("lengths", [(), (0, 0)], ids=["no rows", "empty rows"])
+def test_no_tokens_have_no_terms(loss: str, lengths: tuple[int, ...]) -> None:
+    none = torch.zeros(0)
+    terms = compute_terms(LearningSettings.load({"loss": loss}).loss, Tokens(none, none, none, lengths), Clip())
+    assert len(terms.loss) == len(terms.ratio) == 0
 
 
 def test_without_new_settings_a_configuration_is_written_as_before() -> None:

@@ -1,9 +1,9 @@
 """The next token of growing rows, without gradients: the decoder over a cache of keys and values.
 
-It reads the weights of the model (adapters merged on the way) and does the same arithmetic in a third of the calls. It also
-leaves out what is not needed: the last layer computes keys and values of all tokens, and everything else only for the tokens
-that are asked for; long chunks attend in blocks, which leaves out most of what lies above the diagonal; and where few tokens
-are allowed, only their logits are computed.
+It reads the weights of the model, with adapters merged on the way where nothing of them is lost, and does the same arithmetic in
+a third of the calls. It also leaves out what is not needed: the last layer computes keys and values of all tokens, and everything
+else only for the tokens that are asked for; long chunks attend in blocks, which leaves out most of what lies above the diagonal;
+and where few tokens are allowed, only their logits are computed.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class CachedDecoder:
         size = sum(weight.numel() for weight in model.parameters())
         with torch.no_grad():
             self.embedding = merge_weight(body.embed_tokens)
-            self.head = merge_weight(causal.lm_head)
             self.norm = body.norm.weight
             dtype = self.embedding.dtype
+            self.head = _Projection.read(causal.lm_head, merged=keeps_changes(dtype))
             exact = dtype == torch.float32 and device.type == "cpu"
             self.pass_cost = 64 if size <= _MAX_PACKED_PARAMETERS else 16
-            packed = size <= _MAX_PACKED_PARAMETERS and (dtype == torch.float32 or causal is model)
+            packed = size <= _MAX_PACKED_PARAMETERS and (keeps_changes(dtype) or causal is model)
             self.normalize = _Normalizer(len(self.norm), config.rms_norm_eps, exact, device)
             self.layers = [merge_layer(layer, self.normalize, packed, adapters) for layer in body.layers]
         self.adapters = adapters
@@ -100,9 +100,10 @@ class CachedDecoder:
                 view = self._plan_last(chunks)
             hidden = layer.run(hidden, angles, partial(self._attend, index, cells, view), wanted, wanted)
         states = self.normalize(hidden, self.norm)
-        if choices is not None and choices.numel() <= 2 * len(self.head):  # more are cheaper picked out of all logits
-            return torch.bmm(self.head[choices], states.unsqueeze(-1)).squeeze(-1)
-        logits = F.linear(states, self.head)
+        head = self.head.weight
+        if choices is not None and self.head.low is None and choices.numel() <= 2 * len(head):
+            return torch.bmm(head[choices], states.unsqueeze(-1)).squeeze(-1)
+        logits = self.head(states)  # more choices are cheaper picked out of all logits
         return logits if choices is None else logits.gather(1, choices)
 
     def _plan_last(self, chunks: Chunks) -> list[_Span] | _Batch:
@@ -446,16 +447,21 @@ def list_adapters(module: Any) -> list[tuple[Tensor, Tensor, float]]:
     ]
 
 
+def keeps_changes(dtype: torch.dtype) -> bool:
+    """Return whether small changes can be added to weights of this type: bfloat16 would round most of them away."""
+    return dtype.itemsize >= 4
+
+
 def merge_weight(module: Any) -> Tensor:
-    """Return a linear (or embedding) module's weight with its adapters added; the module is left alone."""
+    """Return a linear (or embedding) module's weight with its adapters added, rounded once; the module is left alone."""
     plain = module.get_base_layer() if hasattr(module, "get_base_layer") else module
     weight: Tensor = plain.weight.detach()
-    for low, high, scale in list_adapters(module):
-        if weight.dtype == low.dtype:
-            weight = torch.addmm(weight, high, low, alpha=scale)
-        else:
-            weight = weight + ((high @ low) * scale).to(weight.dtype)
-    return weight
+    stored, adapters = weight.dtype, list_adapters(module)
+    if adapters and not keeps_changes(stored):
+        weight = weight.float()
+    for low, high, scale in adapters:
+        weight = torch.addmm(weight, high.to(weight.dtype), low.to(weight.dtype), alpha=scale)
+    return weight.to(stored)
 
 
 def _plan_rows(chunks: Chunks) -> list[_Span]:

@@ -1,6 +1,7 @@
 """The policy in this process: a causal language model with all its weights, or with a LoRA adapter.
 
-Adapters are created and saved by `peft`, merged for rollouts and removed again exactly.
+Adapters are created and saved by `peft`. Rollouts in float32 merge them and remove them again exactly; those in bfloat16 add
+their products to the outputs, as the learner does, since merged weights would round small changes away.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch
 
 from fedagentgym.agents.model.architectures import fits
 from fedagentgym.agents.model.cache import KVCache
-from fedagentgym.agents.model.cached import CachedDecoder, merge_weight
+from fedagentgym.agents.model.cached import CachedDecoder, keeps_changes, merge_weight
 from fedagentgym.agents.model.decoder import Decoder
 from fedagentgym.agents.model.generate import TorchSession
 from fedagentgym.agents.model.hf import Forward, ModuleForward
@@ -141,9 +142,11 @@ class TorchPolicy(SharedModel):
             self._spare, give_back = None, partial(self._keep_slots, forward.slots)
         else:
             self.model.eval()
-            self._merge.acquire()
             compute = torch.bfloat16 if self.device.type == "cuda" else None
-            forward, give_back = ModuleForward(self.model, self.device, compute), self._merge.release
+            forward, give_back = ModuleForward(self.model, self.device, compute), _do_nothing
+            if self.adapter is not None and keeps_changes(compute or next(self.model.parameters()).dtype):
+                self._merge.acquire()
+                give_back = self._merge.release
         return TorchSession(forward, self.context_length, self.tokenizer.stop_ids, on_close=give_back)
 
     def _join(self, group: Group) -> Session | None:
@@ -219,7 +222,8 @@ class TorchPolicy(SharedModel):
             changes: The change of each layer; the layers without one get their first weights again.
 
         Raises:
-            DataError: If a name is not that of an adapted layer, or a shape is not that of its weights.
+            DataError: If a name is not that of an adapted layer, a shape is not that of its weights, or these are stored in a
+                type that would round a small change away.
         """
         assert not self._merge.users, "an adapter is merged into the base while a session is open"
         adapted = {name for name, part in self.model.named_modules() if hasattr(part, "lora_A")} if changes else set()
@@ -230,6 +234,11 @@ class TorchPolicy(SharedModel):
             change = changes.get(layer)
             if change is not None and change.shape != tuple(weight.shape):
                 raise DataError(f"the change of {layer!r} has shape {change.shape}, its weights {tuple(weight.shape)}")
+            if change is not None and not keeps_changes(weight.dtype):
+                narrow = str(weight.dtype).removeprefix("torch.")
+                raise DataError(
+                    f"the base is stored in {narrow}, which would lose small changes of it: load it in float32"
+                )
             first = self._loaded.setdefault(layer, weight.detach().clone())
             moved = first if change is None else first.float() + torch.from_numpy(np.array(change)).to(first.device)
             weight.copy_(moved)
@@ -265,6 +274,10 @@ class TorchPolicy(SharedModel):
 
     def close(self) -> None:
         """Release nothing: a policy of this process holds no connections."""
+
+
+def _do_nothing() -> None:
+    """Give back nothing after a session that merged no adapter."""
 
 
 def check_weights(weights: Mapping[str, np.ndarray[Any, Any]], own: Mapping[str, torch.Tensor]) -> None:

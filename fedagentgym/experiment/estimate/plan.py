@@ -27,7 +27,7 @@ from fedagentgym.envs.make import env_class, read_options
 from fedagentgym.envs.protocols import count_published
 from fedagentgym.envs.registry import find_env_id
 from fedagentgym.experiment.config import RunConfig
-from fedagentgym.experiment.estimate.agent import DEVICE_BYTES, PlannedAgent, count_rows, plan_agent
+from fedagentgym.experiment.estimate.agent import DEVICE_BYTES, WIDTHS, PlannedAgent, count_rows, plan_agent
 from fedagentgym.experiment.estimate.memory import (
     Part,
     compute_least,
@@ -163,6 +163,8 @@ def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
             "that `describe` returns"
         )
     card, sharding, evaluation = work.card, config.learning.sharding, config.evaluation
+    if card.round is not None and card.round.bases_down:
+        agent = replace(agent, width=WIDTHS["float32"])  # a base that changes is never stored in less
     ranks: tuple[int, ...] = ()
     if card.ranks is not None and config.agent.adapter is not None:
         check_ranks(config.algorithm["name"], card.ranks, config.agent.adapter.rank)
