@@ -20,8 +20,7 @@ from fedagentgym.base.hub import LICENCE, Kind, check_hub_name, check_licence, p
 from fedagentgym.base.progress import print_result
 from fedagentgym.base.rounding import count_things
 from fedagentgym.base.tables import write_rows
-from fedagentgym.cli.completion import complete_suites
-from fedagentgym.cli.options import PATH, PLUGINS, Group, option
+from fedagentgym.cli.options import PATH, Group, option
 from fedagentgym.partitions import split_files
 from fedagentgym.version import __version__
 
@@ -54,23 +53,6 @@ def push(path: Path, name: str, private: bool, licence: str | None) -> None:
     with tempfile.TemporaryDirectory(prefix="fedagentgym-push-") as folder:
         kind, about = prepare(path, Path(folder) / "repository", name, licence)
         print_result(f"pushed {about} to {push_folder(Path(folder) / 'repository', kind, name, private=private)}")
-
-
-@hub.command(epilog="Example: fedagentgym hub benchmark agents-tiny-v1 --out board")
-@click.argument("suite_name", metavar="SUITE", help="A suite of the agents track.", shell_complete=complete_suites)
-@option("--out", "folder", type=PATH, required=True, metavar="FOLDER", help="Folder to write; it must not exist.")
-@option("--license", "licence", default=LICENCE, help="Licence of the tasks, by the hub's name for it.")
-@PLUGINS
-def benchmark(suite_name: str, folder: Path, licence: str) -> None:
-    """Write the data set that makes a suite a benchmark of the hub: `eval.yaml`, the tasks of each scenario, and a card.
-
-    The hub's benchmarks are evaluated with inspect_ai, which plays the tasks by this package. Nothing is sent.
-    """
-    from fedagentgym.leaderboard.hub import write_benchmark
-    from fedagentgym.leaderboard.suite import load_suite
-
-    count = write_benchmark(load_suite(suite_name), folder, check_licence(licence))
-    print_result(f"{folder} has {count_things(count, 'task')} of {suite_name}: push it with the hub's own client")
 
 
 @hub.command(epilog="Example: fedagentgym hub pull me/my-split --out split")
