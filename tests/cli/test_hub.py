@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -20,7 +19,6 @@ from fedagentgym.base import hub as hub_module
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.hub import check_hub_name, pull_folder
 from fedagentgym.cli.hub import identify, prepare
-from fedagentgym.cli.main import main
 from fedagentgym.partitions.client_split import ClientSplit
 from tests.hub_server import COMMIT, ROOT, HubServer
 from tests.network import stop_server
@@ -202,9 +200,21 @@ def test_what_a_repository_of_a_split_holds(split: ClientSplit, tmp_path: Path) 
         list(one.tasks) for one in split
     ]
     described = json.loads((tmp_path / "out" / "croissant.json").read_text())
-    (file,) = described["distribution"]
-    stored = tmp_path / "out" / file["contentUrl"]
-    assert file["sha256"] == hashlib.sha256(stored.read_bytes()).hexdigest()
+    assert [file["contentUrl"] for file in described["distribution"]] == ["split.json", "clients.parquet"]
+
+
+def test_a_folder_and_what_was_pulled_can_be_pushed(split: ClientSplit, tmp_path: Path) -> None:
+    """A split of many assignments is a folder of integers, of which the hub gets one zip."""
+    _, about = prepare(split.save(tmp_path / "large"), tmp_path / "first", "me/clients")
+    assert identify(tmp_path / "first")[1] == about and all(
+        hub_module._is_taken(one) for one in names(tmp_path / "first")
+    )
+    assert prepare(tmp_path / "first", tmp_path / "second", "me/again")[1] == about
+    assert names(tmp_path / "first") == names(tmp_path / "second")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
 def read_head(card: str) -> dict[str, Any]:
