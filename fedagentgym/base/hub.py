@@ -60,11 +60,11 @@ def write_head(licence: str, tags: Sequence[str], rows: int, configs: Mapping[st
     return f"---\n{yaml.safe_dump({**head, 'configs': listed} if listed else head, sort_keys=False)}---\n"
 
 
-def check_licence(name: str) -> str:
+def check_licence(name: str, setting: str = "--license") -> str:
     """Check the form of a licence's name on the hub, and return it; the hub is not asked."""
     if not _LICENCE.fullmatch(name):
         raise OptionError(
-            f"--license is the hub's name of a licence, such as {LICENCE}, mit or other, got {show_value(name)}"
+            f"{setting} is the hub's name of a licence, such as {LICENCE}, mit or other, got {show_value(name)}"
         )
     return name
 

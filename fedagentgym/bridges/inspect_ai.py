@@ -25,7 +25,7 @@ _model: Any = require("inspect_ai.model", "inspect")
 _scorer: Any = require("inspect_ai.scorer", "inspect")
 _solver: Any = require("inspect_ai.solver", "inspect")
 
-__all__ = ["play", "play_task", "read_score"]
+__all__ = ["play", "read_score"]
 
 
 @inspect_ai.task  # type: ignore[untyped-decorator]
@@ -75,42 +75,9 @@ def play(
 
 
 @_solver.solver  # type: ignore[untyped-decorator]
-def play_task(
-    env: str,
-    split: str = "test",
-    client_split: str | None = None,
-    client: int | None = None,
-    think: bool = False,
-    episode_seed: int = 0,
-    **options: Any,
-) -> Any:
-    """Make a solver that plays the task whose id is a sample's target, as the benchmarks of `fedagentgym hub benchmark` ask for.
-
-    Args:
-        env: Id of the environment, or its short name.
-        split: The split whose tasks are played; not used with `client_split`, which names the split that it divides.
-        client_split: File of a client split, one client of which is played.
-        client: Number of that client.
-        think: Whether thoughts are asked for before an action.
-        episode_seed: Seed of the episodes.
-        options: Further options of the environment by their names.
-
-    Returns:
-        The solver; `read_score` scores what it played.
-
-    Raises:
-        OptionError: If an option is unknown or has a value that cannot be used.
-        UnknownNameError: If no environment has this id.
-    """
-    opened, seed = _open(env, split, client_split, client, options), check_whole_number(episode_seed, "episode_seed")
-    return _play_episode(opened, _make_template(think), seed, by_target=True)
-
-
-@_solver.solver  # type: ignore[untyped-decorator]
-def _play_episode(env: TextEnv, template: Template, seed: int, by_target: bool = False) -> Any:
+def _play_episode(env: TextEnv, template: Template, seed: int) -> Any:
     async def solve(state: Any, generate: Any) -> Any:
-        task = state.target.text if by_target else str(state.sample_id)
-        chat = Conversation(env, task, seed, template)
+        chat = Conversation(env, str(state.sample_id), seed, template)
         over = False
         while not over:
             state = await generate(state)
@@ -126,7 +93,7 @@ def _play_episode(env: TextEnv, template: Template, seed: int, by_target: bool =
 
 @_scorer.scorer(metrics={"success": [_scorer.mean(), _scorer.stderr()], "score": [_scorer.mean(), _scorer.stderr()]})  # type: ignore[untyped-decorator]
 def read_score() -> Any:
-    """Make the scorer that reads success and score from the state, where the solvers of this module leave them.
+    """Make the scorer that reads success and score from the state, where the solver of `play` leaves them.
 
     Returns:
         The scorer.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from contextlib import suppress
@@ -12,21 +11,16 @@ from zipfile import ZipFile, is_zipfile
 
 import click
 
-from fedagentgym.base.encoding import file_digest
-from fedagentgym.base.errors import DataError, MissingExtraError, OptionError
+from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.escape import escape_markdown
 from fedagentgym.base.files import get_name
 from fedagentgym.base.hub import LICENCE, Kind, check_hub_name, check_licence, pull_folder, push_folder, write_head
 from fedagentgym.base.progress import print_result
 from fedagentgym.base.rounding import count_things
-from fedagentgym.base.tables import write_rows
-from fedagentgym.cli.completion import complete_suites
-from fedagentgym.cli.options import PATH, PLUGINS, Group, option
+from fedagentgym.cli.options import PATH, Group, option
 from fedagentgym.partitions import split_files
-from fedagentgym.version import __version__
 
 if TYPE_CHECKING:
-    from fedagentgym.partitions.record import SplitRecord
     from fedagentgym.runs.archive import Archive
 
 
@@ -56,23 +50,6 @@ def push(path: Path, name: str, private: bool, licence: str | None) -> None:
         print_result(f"pushed {about} to {push_folder(Path(folder) / 'repository', kind, name, private=private)}")
 
 
-@hub.command(epilog="Example: fedagentgym hub benchmark agents-tiny-v1 --out board")
-@click.argument("suite_name", metavar="SUITE", help="A suite of the agents track.", shell_complete=complete_suites)
-@option("--out", "folder", type=PATH, required=True, metavar="FOLDER", help="Folder to write; it must not exist.")
-@option("--license", "licence", default=LICENCE, help="Licence of the tasks, by the hub's name for it.")
-@PLUGINS
-def benchmark(suite_name: str, folder: Path, licence: str) -> None:
-    """Write the data set that makes a suite a benchmark of the hub: `eval.yaml`, the tasks of each scenario, and a card.
-
-    The hub's benchmarks are evaluated with inspect_ai, which plays the tasks by this package. Nothing is sent.
-    """
-    from fedagentgym.leaderboard.hub import write_benchmark
-    from fedagentgym.leaderboard.suite import load_suite
-
-    count = write_benchmark(load_suite(suite_name), folder, check_licence(licence))
-    print_result(f"{folder} has {count_things(count, 'task')} of {suite_name}: push it with the hub's own client")
-
-
 @hub.command(epilog="Example: fedagentgym hub pull me/my-split --out split")
 @click.argument("name", help="The repository: OWNER/NAME.")
 @option("--out", "folder", type=PATH, required=True, metavar="FOLDER", help="Folder for its files; it must not exist.")
@@ -84,8 +61,8 @@ def pull(name: str, folder: Path, revision: str | None) -> None:
     print_result(f"pulled {found[0]} into {folder}")
 
 
-RUNS, CLIENTS = "runs.parquet", "clients.parquet"
-"""The rows of all runs of a pushed result, and of all tasks of a split's clients, which the hub's viewer shows."""
+RUNS = "runs.parquet"
+"""The rows of all runs of a pushed result, which the hub's viewer shows."""
 
 
 def identify(path: Path) -> tuple[Kind, str]:
@@ -124,7 +101,14 @@ def prepare(path: Path, folder: Path, name: str, given: str | None = None) -> tu
         raise OptionError(f"--license: {about} has the licence of its base model, which its card states")
     licence = LICENCE if given is None else given
     if about.startswith("the client split"):
-        _prepare_split(path, folder, name, licence)
+        from fedagentgym.partitions.client_split import open_client_split
+        from fedagentgym.partitions.repository import write_repository
+
+        path = split_files.find_in(path)
+        opened = None
+        with suppress(DataError):  # its pool may not be here
+            opened = open_client_split(path)
+        write_repository(path, split_files.load(path), opened, folder, name, licence)
     elif kind == "model":
         shutil.copytree(path, folder)
     else:
@@ -144,73 +128,3 @@ def prepare(path: Path, folder: Path, name: str, given: str | None = None) -> tu
         )
         (folder / "README.md").write_text(card, "utf-8")
     return kind, about
-
-
-def _prepare_split(path: Path, folder: Path, name: str, licence: str) -> None:
-    """Write the split, its card and Croissant metadata; its figure if matplotlib is installed and its pool can be opened here."""
-    from fedagentgym.partitions.client_split import open_client_split
-
-    folder.mkdir()
-    record = split_files.load(path)
-    stored = "split" if path.is_dir() else f"split{''.join(path.suffixes[-2:])}"
-    (shutil.copytree if path.is_dir() else shutil.copyfile)(path, folder / stored)
-    (folder / split_files.NOTE).write_text(json.dumps({"split": stored, "version": __version__}) + "\n", "utf-8")
-    with suppress(MissingExtraError, DataError):
-        open_client_split(path).plot(folder / "split.png")
-    with suppress(MissingExtraError, DataError):
-        opened = open_client_split(path)
-        rows = [{"client": client.index, "task": task} for client in opened for task in client.tasks]
-        write_rows(rows, folder / CLIENTS)
-    shown = {"default": CLIENTS} if (folder / CLIENTS).exists() else {}
-    head = write_head(licence, ("federated-learning",), int(record.clients.items.size), shown)
-    figure = (folder / "split.png").exists()
-    (folder / "README.md").write_text(_write_split_card(record, name, head, figure), "utf-8")
-    (folder / "croissant.json").write_text(
-        json.dumps(_describe(record, name, folder / stored), indent=2) + "\n", "utf-8"
-    )
-
-
-def _write_split_card(record: SplitRecord, name: str, head: str, figure: bool) -> str:
-    parameters = ", ".join(f"{key} {value}" for key, value in record.parameters.items()) or "no parameters"
-    rows = {
-        "environment": record.env_id,
-        "split of the environment": record.env_split,
-        "clients": f"{len(record):,}",
-        "sampler": f"{record.sampler} ({parameters})",
-        "seed": record.seed,
-        "digest of the split": record.digest,
-        "digest of the pool": record.pool_digest,
-    }
-    return "\n".join(
-        [
-            head,
-            f"# {escape_markdown(name)}\n",
-            "Which client of a federation holds which tasks. The file has ids, no tasks: the environment makes or loads them.\n",
-            "| | |\n|---|---|",
-            *(f"| {key} | {escape_markdown(str(value))} |" for key, value in rows.items()),
-            "\n![Who holds what](split.png)\n" if figure else "",
-            f'```python\nimport fedagentgym\n\nclient_split = fedagentgym.load_client_split("{name}")\n'
-            "env = client_split[0].make()\n```\n",
-        ]
-    )
-
-
-def _describe(record: SplitRecord, name: str, stored: Path) -> dict[str, object]:
-    """Croissant metadata: what the repository holds, by the vocabulary of MLCommons."""
-    context = {"@vocab": "https://schema.org/", "cr": "http://mlcommons.org/croissant/", "sc": "https://schema.org/"}
-    file = {"@type": "cr:FileObject", "@id": stored.name, "name": stored.name, "contentUrl": stored.name}
-    if stored.is_file():
-        digest = file_digest(stored).removeprefix("sha256:")
-        file |= {
-            "encodingFormat": "application/json" if stored.suffix == ".json" else "application/zip",
-            "sha256": digest,
-        }
-    return {
-        "@context": context,
-        "@type": "sc:Dataset",
-        "conformsTo": "http://mlcommons.org/croissant/1.0",
-        "name": name,
-        "description": f"A division of tasks of {record.env_id} among {count_things(len(record), 'client')} by {record.sampler}",
-        "version": record.digest,
-        "distribution": [file],
-    }

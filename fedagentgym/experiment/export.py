@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedagentgym.base.errors import DataError, OptionError, join_names
 from fedagentgym.base.escape import escape_markdown, quote_word
-from fedagentgym.base.files import atomic_folder, format_yaml, write_atomic
+from fedagentgym.base.files import atomic_folder, write_atomic
 from fedagentgym.base.rounding import count_things, format_fixed, format_range
 from fedagentgym.base.streams import derive
 from fedagentgym.envs.make import read_options
@@ -154,9 +154,6 @@ def export_policy(
         parameters = sum(weight.numel() for weight in policy.model.parameters())
         card = write_model_card(file, base=base, licence=licence, parameters=parameters)
         (part / "README.md").write_text(card, "utf-8")
-        if found := list_eval_results(file):
-            (part / EVAL_RESULTS).parent.mkdir()
-            write_atomic(part / EVAL_RESULTS, format_yaml(found))
     return opened.round
 
 
@@ -168,26 +165,6 @@ tokenizer = AutoTokenizer.from_pretrained("FOLDER")
 model = AutoModelForCausalLM.from_pretrained("FOLDER")
 ```
 """
-
-
-EVAL_RESULTS = Path(".eval_results") / "fedagentgym.yaml"
-"""The file in which the Hugging Face Hub looks for a model's numbers."""
-
-
-def list_eval_results(file: AgentFile) -> list[dict[str, Any]]:
-    """The numbers of an agent in the form of the hub: of the environment as the data set, its split as the task. Empty if the
-    run did not evaluate this round."""
-    found, sets = file.result, file.evaluation.sets
-    if not found:
-        return []
-    task = file.evaluation.split if not sets else sets[0].name if len(sets) == 1 else "overall"
-    interval = format_range(found["low"], found["high"], 3)
-    notes = (
-        f"success on {found['tasks']:,.0f} tasks, interval {interval}, temperature {file.evaluation.temperature:g},"
-        f" fedagentgym {file.run.get('version', '')}"
-    )
-    dataset = {"id": file.env.id, "task_id": task}
-    return [{"dataset": dataset, "value": round(found["success"], 4), "notes": notes.rstrip()}]
 
 
 def write_model_card(file: AgentFile, *, base: str | None, licence: str | None, parameters: int) -> str:

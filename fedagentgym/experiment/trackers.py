@@ -6,18 +6,26 @@ from __future__ import annotations
 import copy
 import json
 import re
+import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
+from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import OptionError, describe_error
+from fedagentgym.base.files import write_atomic
 from fedagentgym.base.imports import Registry, require
 from fedagentgym.base.process import get_logger
 from fedagentgym.federation.records import headline_bytes
 
 MAX_CLIENTS = 32
 """Trackers get the numbers of single clients in rounds of at most this many."""
+
+TRACKED = "tracked.txt"
+"""The file in a run's folder with the id and the name of this run in trackers."""
+MAX_PARAMETER_LENGTH, MAX_PARAMETERS = 6000, 100
+"""MLflow's limits: characters of a parameter, and parameters in a call."""
 
 log = get_logger(__name__)
 
@@ -32,7 +40,8 @@ class Tracker(Protocol):
         """Called when the run begins or is resumed.
 
         Args:
-            config: All settings, resolved; `config["output"]["folder"]` is the run's folder.
+            config: All settings, resolved; `config["output"]["folder"]` is the run's folder, which tells runs of several seeds
+                apart and is the same when a run is resumed.
         """
 
     def log(self, round_number: int, metrics: Mapping[str, float]) -> None:
@@ -50,6 +59,45 @@ class Tracker(Protocol):
         Args:
             result: What is written to `result.json`.
         """
+
+
+class TrackedAs(NamedTuple):
+    """The names of a run in trackers.
+
+    Attributes:
+        name: The configuration's name, and what the folder's name adds to it: the seed, the values of a sweep.
+        group: The configuration's name, which its seeds and the runs of a sweep share.
+        id: A text that no other run has. It lies in the run's folder beside the name, so a resumed run keeps both.
+    """
+
+    name: str
+    group: str
+    id: str
+
+
+def identify_run(config: Mapping[str, Any]) -> TrackedAs:
+    """The names of a run in trackers, which are made when the run begins, and read when it is resumed."""
+    group, folder = str(config["name"]), Path(config["output"]["folder"]).absolute()
+    file = folder / TRACKED
+    if file.is_file() and (
+        known := re.fullmatch(r"([0-9a-f]{16}) ([^\0-\x1f]{1,400})\n", file.read_text("utf-8", "replace"))
+    ):
+        return TrackedAs(known[2], group, known[1])
+    name = folder.name if f"{folder.name}-".startswith(f"{group}-") else f"{group}-{folder.name}"
+    made = TrackedAs(re.sub(r"[\0-\x1f]", " ", name), group, secrets.token_hex(8))
+    write_atomic(file, f"{made.id} {made.name}\n")
+    return made
+
+
+def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """The settings as texts by their keys, `learning.learning_rate`; lists and the like as JSON."""
+    found: dict[str, str] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            found |= flatten_settings(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value if isinstance(value, str) else json.dumps(value, default=str)
+    return found
 
 
 class TensorBoard:
@@ -76,6 +124,9 @@ class TensorBoard:
 class Wandb:
     """A run of Weights & Biases, with the report as a page and as an artefact. Options are keywords of `wandb.init`."""
 
+    _unfinished: ClassVar[dict[str, Any]] = {}
+    """Runs of this process by their ids. One that was interrupted here ends when it is resumed: wandb refuses an id in use."""
+
     def __init__(self, project: str = "fedagentgym", **options: Any) -> None:
         self._library = self.import_library()
         self._options = {"project": project, **options}
@@ -85,13 +136,20 @@ class Wandb:
 
     def start(self, config: Mapping[str, Any]) -> None:
         self._folder = Path(config["output"]["folder"])
-        self._run = self._library.init(**{**self.choose_options(config), **self._options}, config=dict(config))
+        self._tracked = identify_run(config)
+        options = self.choose_options(self._tracked)
+        self._key = str(options.get("id", options["name"]))
+        if (left := self._unfinished.pop(self._key, None)) is not None:
+            left.finish()
+        self._run = self._unfinished[self._key] = self._library.init(**options, config=dict(config))
 
-    def choose_options(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the default options, which use no network; the user's own replace them."""
+    def choose_options(self, tracked: TrackedAs) -> dict[str, Any]:
+        """Return the options: the user's own, and defaults that use no network and go on in the run of this id."""
         quiet = self._library.Settings(console="off", silent=True)
-        name = config["name"]
-        return {"name": name, "mode": "offline", "dir": str(self._folder), "settings": quiet, "resume": "allow"}
+        own = digest([tracked.id, self._options["project"], self._options.get("entity")])[7:23]
+        names = {"id": own, "name": tracked.name, "group": tracked.group, "resume": "allow"}
+        ours = {"mode": "offline", "dir": str(self._folder), "settings": quiet, "reinit": "create_new"}
+        return {**names, **ours, **self._options}
 
     def log(self, round_number: int, metrics: Mapping[str, float]) -> None:
         self._run.log(dict(metrics), step=round_number)
@@ -100,25 +158,36 @@ class Wandb:
         report = self._folder / "report.html"
         if report.exists():
             self._run.log({"report": self._library.Html(report.read_text("utf-8"))})
-        files = self._library.Artifact(f"run-{result['name']}", "run")
-        for path in list_artefacts(self._folder):
-            files.add_file(str(path))
-        self._run.log_artifact(files)
+        if paths := list_artefacts(self._folder):
+            name = re.sub(r"[^\w.-]", "-", self._tracked.name, flags=re.ASCII)[:100]
+            files = self._library.Artifact(f"run-{name}", "run")
+            for path in paths:
+                files.add_file(str(path))
+            self._run.log_artifact(files)
         self._run.finish()
+        self._unfinished.pop(self._key, None)
 
 
 class Trackio(Wandb):
-    """A run of trackio, in its own folder of this machine. Options are keywords of `trackio.init`."""
+    """A run of trackio, in its own folder of this machine. Options are keywords of `trackio.init`.
+
+    trackio goes on in a run by its name, so the name ends in the run's id, also a name among the options.
+    """
 
     def import_library(self) -> Any:
         return require("trackio", "trackio")
 
-    def choose_options(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        return {"name": config["name"], "resume": "allow", "embed": False, "auto_log_gpu": False, "auto_log_cpu": False}
+    def choose_options(self, tracked: TrackedAs) -> dict[str, Any]:
+        quiet = {"resume": "allow", "embed": False, "auto_log_gpu": False, "auto_log_cpu": False}
+        name = f"{self._options.get('name', tracked.name)}-{tracked.id[:6]}"
+        return {"group": tracked.group, **quiet, **self._options, "name": name}
 
 
 class MLflow:
-    """A run of MLflow. Without `uri` it is stored in the run's folder: `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow.db`."""
+    """A run of MLflow. Without `uri` it is stored in the run's folder: `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow.db`.
+
+    The settings are its parameters, which cannot change later; `settings.json` also has what a resumed run was given.
+    """
 
     def __init__(self, uri: str | None = None, experiment: str = "fedagentgym") -> None:
         self._library = require("mlflow", "mlflow")
@@ -130,17 +199,33 @@ class MLflow:
         found = client.get_experiment_by_name(self._experiment)
         place = None if self._uri else (folder / "mlflow").as_uri()
         identifier = found.experiment_id if found else client.create_experiment(self._experiment, place)
-        self._run = client.create_run(identifier, run_name=config["name"]).info.run_id
+        tracked = identify_run(config)
+        begun = client.search_runs([identifier], f"tags.fedagentgym_run = '{tracked.id}'", max_results=1)
+        if begun:
+            self._run = begun[0].info.run_id
+            client.update_run(self._run, status="RUNNING")
+        else:
+            tags = {"fedagentgym_run": tracked.id, "fedagentgym_group": tracked.group}
+            self._run = client.create_run(identifier, tags=tags, run_name=tracked.name).info.run_id
+            make = self._library.entities.Param
+            flat = [(_clean_name(key), text[:MAX_PARAMETER_LENGTH]) for key, text in flatten_settings(config).items()]
+            for first in range(0, len(flat), MAX_PARAMETERS):
+                client.log_batch(self._run, params=[make(*one) for one in flat[first : first + MAX_PARAMETERS]])
         client.log_dict(self._run, json.loads(json.dumps(config, default=str)), "settings.json")
 
     def log(self, round_number: int, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
-            self._client.log_metric(self._run, re.sub(r"[^\w./ -]", "_", name), value, step=round_number)
+            self._client.log_metric(self._run, _clean_name(name), value, step=round_number)
 
     def finish(self, result: Mapping[str, Any]) -> None:
         for path in list_artefacts(self._folder):
             self._client.log_artifact(self._run, str(path))
         self._client.set_terminated(self._run)
+
+
+def _clean_name(name: str) -> str:
+    """A name of the characters that MLflow takes."""
+    return re.sub(r"[^\w./ -]", "_", name)[:250]
 
 
 def list_artefacts(folder: Path) -> list[Path]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import gymnasium
@@ -25,7 +26,7 @@ from fedagentgym.base.errors import (
     unknown_name_error,
 )
 from fedagentgym.base.files import cache_folder
-from fedagentgym.base.hub import HUB_NAME, pull_folder
+from fedagentgym.base.hub import HUB_NAME, LICENCE, check_hub_name, check_licence, pull_folder, push_folder
 from fedagentgym.base.rounding import count_things
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.make import EnvLike, build, env_class, open_env, read_options
@@ -401,6 +402,36 @@ class ClientSplit:
             OptionError: If the split is too large for this kind of file.
         """
         return split_files.save(self.record, path, self.table.ids)
+
+    def push_to_hub(self, name: str, *, private: bool = False, licence: str = LICENCE) -> str:
+        """Push the split to the Hugging Face Hub as `fedagentgym hub push` does; `load_client_split(name)` opens it.
+
+        The repository holds the split's file, a card, a figure, a table of clients and tasks, and Croissant metadata. Other
+        files that it has are removed.
+
+        Args:
+            name: The repository: `OWNER/NAME`.
+            private: Whether the repository is private, if it is new.
+            licence: Licence of the split, by the hub's name for it.
+
+        Returns:
+            The address of the repository.
+
+        Raises:
+            OptionError: If the name or the licence has another form.
+            DataError: If the hub cannot be reached or refuses the push.
+        """
+        from fedagentgym.partitions.repository import write_repository
+
+        require_type("a repository is a name", name, str)
+        require_type("a licence is a name", licence, str)
+        check_hub_name(name)
+        check_licence(licence, "licence")
+        with TemporaryDirectory(prefix="fedagentgym-push-") as scratch:
+            large = self.record.clients.items.size > split_files.MAX_JSON_ASSIGNMENTS
+            file = self.save(Path(scratch, "split.zip" if large else "split.json"))
+            write_repository(file, self.record, self, Path(scratch, "repository"), name, licence)
+            return push_folder(Path(scratch, "repository"), "dataset", name, private=private)
 
 
 # ---- making -----------------------------------------------------------------------------------------------------

@@ -60,17 +60,24 @@ def save(record: SplitRecord, path: str | Path, pool_ids: Sequence[str]) -> Path
         write_atomic(path, to_json(record))
     elif path.suffix == ".zip":
         with TemporaryDirectory() as scratch:
-            folder, packed = Path(scratch, "split"), Path(scratch, "record.zip")
+            folder = Path(scratch, "split")
             folder.mkdir()
             _write_arrays(record, folder, pool_ids)
-            with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
-                for file in sorted(folder.iterdir()):
-                    archive.writestr(zipfile.ZipInfo(file.name), file.read_bytes())
-            write_atomic(path, packed.read_bytes())
+            pack(folder, path)
     else:
         with atomic_folder(path) as folder:
             _write_arrays(record, folder, pool_ids)
     return path
+
+
+def pack(folder: Path, path: Path) -> None:
+    """Write the files of a split's folder as one zip, which is read in place of it."""
+    with TemporaryDirectory() as scratch:
+        packed = Path(scratch, "record.zip")
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
+            for file in sorted(folder.iterdir()):
+                archive.writestr(zipfile.ZipInfo(file.name), file.read_bytes())
+        write_atomic(path, packed.read_bytes())
 
 
 def load(path: str | Path) -> SplitRecord:

@@ -9,6 +9,7 @@
     rounds/, states/           training: commits and what clients keep, from which a killed run goes on
     progress.json              an evaluation that is under way: how far it is; it counts only as long as there is no record
     trajectories/, background.json, report.html      for people
+    tracked.txt                the run's id and name in trackers
 
 The files above `rounds/` are those that others need to check every number; `publish` gives them as they go into an archive.
 """

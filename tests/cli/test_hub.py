@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -20,9 +19,6 @@ from fedagentgym.base import hub as hub_module
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.hub import check_hub_name, pull_folder
 from fedagentgym.cli.hub import identify, prepare
-from fedagentgym.cli.main import main
-from fedagentgym.envs import open_env
-from fedagentgym.leaderboard.suite import load_suite, open_scenario
 from fedagentgym.partitions.client_split import ClientSplit
 from tests.committed import RESULTS
 from tests.hub_server import COMMIT, HubServer
@@ -203,9 +199,21 @@ def test_what_a_repository_of_a_split_holds(split: ClientSplit, tmp_path: Path) 
         list(one.tasks) for one in split
     ]
     described = json.loads((tmp_path / "out" / "croissant.json").read_text())
-    (file,) = described["distribution"]
-    stored = tmp_path / "out" / file["contentUrl"]
-    assert file["sha256"] == hashlib.sha256(stored.read_bytes()).hexdigest()
+    assert [file["contentUrl"] for file in described["distribution"]] == ["split.json", "clients.parquet"]
+
+
+def test_a_folder_and_what_was_pulled_can_be_pushed(split: ClientSplit, tmp_path: Path) -> None:
+    """A split of many assignments is a folder of integers, of which the hub gets one zip."""
+    _, about = prepare(split.save(tmp_path / "large"), tmp_path / "first", "me/clients")
+    assert identify(tmp_path / "first")[1] == about and all(
+        hub_module._is_taken(one) for one in names(tmp_path / "first")
+    )
+    assert prepare(tmp_path / "first", tmp_path / "second", "me/again")[1] == about
+    assert names(tmp_path / "first") == names(tmp_path / "second")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
 def read_head(card: str) -> dict[str, Any]:
@@ -214,37 +222,6 @@ def read_head(card: str) -> dict[str, Any]:
     found = hub.DatasetCard(card).data.to_dict()
     assert found == yaml.safe_load(card.split("---")[1])
     return dict(found)
-
-
-TASK_KEYS = {"id": str, "config": str, "split": str, "field_spec": dict, "solvers": list, "scorers": list}
-"""Of a task in `eval.yaml` whose framework is inspect-ai, as the hub's documentation lists them."""
-
-
-def test_a_suite_of_agents_is_a_benchmark_of_the_hub(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("pyarrow")
-    import pyarrow.parquet
-
-    assert main(["hub", "benchmark", "agents-tiny-v1", "--out", str(tmp_path / "board")]) == 0
-    suite = load_suite("agents-tiny-v1")
-    plain = yaml.safe_load((tmp_path / "board" / "eval.yaml").read_text())
-    assert set(plain) == {"name", "description", "evaluation_framework", "tasks"}
-    assert plain["evaluation_framework"] == "inspect-ai" and [one["id"] for one in plain["tasks"]] == [*suite.scenarios]
-    head = read_head((tmp_path / "board" / "README.md").read_text())
-    files = {one["config_name"]: one["data_files"][0] for one in head["configs"]}
-    for task in plain["tasks"]:
-        assert {name: type(task[name]) for name in TASK_KEYS} == TASK_KEYS
-        file = files[task["config"]]
-        assert file["split"] == task["split"]
-        rows = pyarrow.parquet.read_table(tmp_path / "board" / file["path"]).to_pylist()
-        (solver,) = task["solvers"]
-        played = dict(solver["args"])
-        env = open_env(played.pop("env"), **played)
-        assert [row[task["field_spec"]["target"]] for row in rows] == list(open_scenario(suite, task["id"]).ids)
-        _, info = env.reset(seed=0, options={"task": rows[-1]["task"]})
-        assert rows[-1][task["field_spec"]["input"]] == info["prompt"]
-    capsys.readouterr()
-    assert main(["hub", "benchmark", "smoke", "--out", str(tmp_path / "methods")]) == 2
-    assert "methods track" in capsys.readouterr().err and not (tmp_path / "methods").exists()
 
 
 def test_what_is_no_name_or_nothing_to_push_is_one_sentence(tmp_path: Path) -> None:

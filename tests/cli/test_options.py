@@ -135,7 +135,6 @@ def test_an_empty_text_is_no_path(
         ("bench run smoke --baseline fedagent --title x", "--title is for an entry of your own"),
         ("bench plan smoke --price 2", "does nothing without --agent"),
         ("bench plan agents-tiny-v1 --details", "no --details"),
-        ("hub benchmark agents-tiny-v1 --out board --license 'Apache 2.0'", "the hub's name of a licence"),
         ("hub push split.json me/x --license Apache-2.0", "the hub's name of a licence"),
         ("plan tiny-skills --gpu h200", "--gpu is about a GPU"),
         ("plan paper-webshop:lora --reply-tokens 100000", "a reply has at most 512"),

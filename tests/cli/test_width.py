@@ -99,7 +99,6 @@ LINES: dict[str, tuple[str, ...]] = {
     "model remove": ("mine",),
     "openenv init": ("guess --out package",),
     "hub push": ("!split.json nobody",),
-    "hub benchmark": ("agents-tiny-v1 --out board",),
     "hub pull": ("!nobody --out pulled",),
     "pretrain": (f"tiny --env Skills --out tiny --set misconceptions={{}} {SETTINGS}",),
     "gateway init": ("own --for openai",),

@@ -150,15 +150,9 @@ def test_the_card_says_what_it_is(exported: Path) -> None:
     assert "Success " in card and "val" in card and "model-index" not in head
 
 
-def test_the_hub_reads_its_numbers(exported: Path) -> None:
-    """By the library's own reader, and as it would write them."""
-    hub = pytest.importorskip("huggingface_hub")
-    plain = yaml.safe_load((exported / ".eval_results" / "fedagentgym.yaml").read_text())
-    (entry,) = hub.parse_eval_result_entries(plain)
-    file = read_agent_file(exported)
-    assert hub.eval_result_entries_to_yaml([entry]) == plain
-    assert (entry.dataset_id, entry.task_id) == (file.env.id, file.evaluation.split)
-    assert entry.value == round(file.result["success"], 4)
+def test_it_claims_no_place_on_a_benchmark_of_the_hub(exported: Path) -> None:
+    """An environment is not a data set of the hub, and the hub reads `.eval_results` as numbers on such a data set."""
+    assert not [path for path in exported.rglob("*") if path.name.startswith(".")]
 
 
 def test_a_folder_that_was_changed_or_is_an_adapter_alone_says_so(run: Path, tmp_path: Path) -> None:

@@ -83,7 +83,6 @@ GOOD: dict[str, tuple[str, ...]] = {
     "model remove": ("nobodys",),
     "openenv init": ("guess", "--out", "package"),
     "hub push": ("split.json", "nobody"),
-    "hub benchmark": ("smoke", "--out", "board"),
     "hub pull": ("nobody", "--out", "pulled"),
     "pretrain": ("tiny", "--env", "Guess", "--out", "tiny"),
     "flower init": ("app", "--config", "good.yaml"),

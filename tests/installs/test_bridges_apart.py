@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import fedagentgym
+from fedagentgym.partitions.repository import write_repository
+
 from .environments import NEEDS_UV, create, run_in
 
 pytestmark = [pytest.mark.slow, NEEDS_UV]
@@ -29,3 +32,15 @@ def test_a_bridge_works_with_the_real_library(extra: str, wheel: Path, root: Pat
 def test_trackers_write_to_this_machine(wheel: Path, tmp_path: Path) -> None:
     inside = create(tmp_path / "env", sys.executable, [f"fedagentgym[trackio,wandb,mlflow] @ {wheel.as_uri()}"])
     assert "checked with" in run_in(inside, Path(__file__).with_name("check_trackers.py"), cwd=tmp_path)
+
+
+def test_the_library_of_croissant_reads_the_metadata_of_a_pushed_split(tmp_path: Path) -> None:
+    split = fedagentgym.federate("fedagentgym/Guess-v0", clients=3, tasks_per_client=8)
+    folder, file = tmp_path / "repository", split.save(tmp_path / "split.json")
+    write_repository(file, split.record, split, folder, "me/my-split", "mit")
+    try:
+        inside = create(tmp_path / "env", sys.executable, ["mlcroissant[parquet]"])
+    except AssertionError as error:
+        pytest.skip(f"mlcroissant cannot be installed: {error}")
+    script = Path(__file__).with_name("check_croissant.py")
+    assert "checked with" in run_in(inside, script, folder / "croissant.json", "24", cwd=tmp_path)
