@@ -514,13 +514,13 @@ class AveragingSteps(BaseAlgorithm[L]):
         return {**make_moment_forms({**self.runtime.initial_weights, **own}), **heads}
 
     def check_start(self, asked: int) -> None:
-        """Refuse an aggregation rule that would ignore the clients' weights, or that needs more clients.
+        """Refuse a rule or privacy that would ignore the clients' weights, and a rule that needs more clients.
 
         Args:
             asked: Number of clients that take part in a round.
 
         Raises:
-            OptionError: If the rule does either.
+            OptionError: If it is so.
         """
         rule = self.settings.rule
         if rule.needs_all and asked < rule.least_updates:
@@ -528,7 +528,16 @@ class AveragingSteps(BaseAlgorithm[L]):
                 f"algorithm.aggregation: {rule.name} needs the updates of {rule.least_updates} clients, and {asked} take part in"
                 " a round"
             )
-        if rule.uses_weights or self.settings.privacy is not None or len(self.client_ids()) < 2:
+        if len(self.client_ids()) < 2:
+            return
+        if self.settings.privacy is not None:
+            if self.card.gives_weights or len(set(self.settings.weigh([1.0, 3.0]))) > 1:
+                raise OptionError(
+                    f"algorithm.privacy weighs all clients alike, but {self.settings.name} weighs its clients by"
+                    f" {self._describe_weights()}: leave out privacy, or choose a method that weighs all alike, such as fedagent"
+                )
+            return
+        if rule.uses_weights:
             return
         if self.card.gives_weights:
             raise self._refuse_weights()
@@ -539,10 +548,11 @@ class AveragingSteps(BaseAlgorithm[L]):
             raise self._refuse_weights()
 
     def _refuse_weights(self) -> OptionError:
-        own = self.card.gives_weights
-        by = "its own weights" if own else "their numbers of tasks, which differ"
         return OptionError(
             f"algorithm.aggregation: {self.settings.rule.name} ignores weights, but {self.settings.name} weighs its clients by"
-            f" {by}: choose a rule that uses weights, such as weighted, or a method that weighs all clients alike, such as"
-            " fedagent"
+            f" {self._describe_weights()}: choose a rule that uses weights, such as weighted, or a method that weighs all clients"
+            " alike, such as fedagent"
         )
+
+    def _describe_weights(self) -> str:
+        return "its own weights" if self.card.gives_weights else "their numbers of tasks, which differ"

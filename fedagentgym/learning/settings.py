@@ -244,7 +244,7 @@ OWN_WORLD, EVERY_WORLD = "own_world", "every_world"
 
 
 class EvaluationSet(Settings):
-    """A set of tasks for evaluation. The name of an installed data set alone stands for that set; other sets name `split`, `env` or
+    """A set of tasks for evaluation. The name of an installed data set alone stands for that set; others name `split`, `env` or
     `options`."""
 
     name: str = Field(pattern=r"^[\w.-]{1,60}$", description="name of the set in records")
