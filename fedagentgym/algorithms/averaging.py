@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from numbers import Real
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -45,6 +46,8 @@ from fedagentgym.federation.aggregation import (
     Mean,
     UpdateStore,
     WeightedMean,
+    begin_aggregation,
+    compute_weights,
     step_server,
 )
 from fedagentgym.federation.algorithm import OPTIMIZER, Failure, Round, RoundResult, ServerState
@@ -96,7 +99,7 @@ class LocalStepsSettings(NamedSettings):
 
     def weigh(self, examples: Sequence[float]) -> list[float]:
         """The clients' weights by their numbers of tasks: by default the rule decides, and most rules weigh all alike."""
-        return self.rule.weigh(examples)
+        return compute_weights(self.rule, examples)
 
     @model_validator(mode="after")
     def _check_privacy(self) -> Self:
@@ -126,7 +129,7 @@ class WeightedSettings(AveragingSettings):
     def weigh(self, examples: Sequence[float]) -> list[float]:
         """By the numbers of tasks, or as a rule that defines weights says: for `mean` and `fedadam` they are equal."""
         decides = type(self.rule).weigh is not AggregationRule.weigh
-        return (self.rule if decides else WeightedMean()).weigh(examples)
+        return compute_weights(self.rule if decides else WeightedMean(), examples)
 
 
 L = TypeVar("L", bound=LocalStepsSettings)
@@ -165,6 +168,13 @@ class Replies:
         """The parameters of the used replies in their order, or a set of arrays that came with them; can be read once, while the
         context is open."""
         return self.stores[name].take([reply.client for reply in self.used])
+
+
+def _are_weights(found: Any, count: int) -> bool:
+    """Return whether these are so many weights, finite numbers of at least 0."""
+    if not isinstance(found, Sequence | np.ndarray) or len(found) != count:
+        return False
+    return all(isinstance(weight, Real) and 0 <= float(weight) < float("inf") for weight in found)
 
 
 class AveragingSteps(BaseAlgorithm[L]):
@@ -367,17 +377,15 @@ class AveragingSteps(BaseAlgorithm[L]):
             return state
         else:
             weights = self.client_weights(used, this_round)
-            if len(weights) != len(used) or not all(0 <= weight < float("inf") for weight in weights):
+            if not _are_weights(weights, len(used)):
                 raise OptionError(
                     f"client_weights of {settings.name} is to return a number of at least 0 for each of {len(used)} replies, got"
                     f" {show_value(weights)}"
                 )
             if not settings.rule.uses_weights and len(set(weights)) > 1:
                 raise self._refuse_weights()
-            if isinstance(settings.rule, LossRule):
-                accumulator = settings.rule.begin(begun, [1.0 - reply.metrics[SUCCESS] for reply in used])
-            else:
-                accumulator = settings.rule.begin(begun)
+            losses = [1.0 - reply.metrics[SUCCESS] for reply in used] if isinstance(settings.rule, LossRule) else []
+            accumulator = begin_aggregation(settings.rule, begun, losses)
         for reply, weight, update in zip(used, weights, updates, strict=True):
             if settings.privacy is None:
                 update = settings.checks.clip(self.start_parameters(theta, reply.client), update, reply.update_norm)
