@@ -22,7 +22,7 @@ from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.protocols import ExplainsEmptySplits
 from fedagentgym.envs.registry import ENVIRONMENTS, find_env_id
 from fedagentgym.envs.tasks import TaskSet
-from fedagentgym.envs.variants import load_variant
+from fedagentgym.envs.variants import Variant, load_variant
 
 MAX_POOLS = 16
 """Maximum number of pools that the environments of a process share."""
@@ -153,6 +153,14 @@ def make(
         raise OptionError(
             f"{cls.__name__}.default_max_turns is a whole number from 1 on, got {show_value(cls.default_max_turns)}"
         )
+    for attribute, fits, kind in (
+        ("splits", _are_texts, 'a tuple of names, ("train", "val")'),
+        ("evaluation_splits", _are_texts, 'a tuple of names, ("val",)'),
+        ("split_aliases", _is_mapping_of_texts, 'a mapping from other names to names of splits, {"dev": "val"}'),
+        ("variants", _is_tuple_of_variants, "a tuple of classes derived from Variant, (Spelling,)"),
+    ):
+        if not fits(value := getattr(cls, attribute)):
+            raise OptionError(f"{cls.__name__}.{attribute} is {kind}, got {show_value(value)}")
     if hasattr(cls, "max_turns"):
         raise OptionError(f"{cls.__name__}.max_turns has no effect: the class attribute is default_max_turns")
     if not isinstance(split, str):
@@ -169,6 +177,18 @@ def make(
         pool=pool,
         variant=variant,
     )
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, tuple | list) and all(isinstance(one, str) for one in value)
+
+
+def _is_mapping_of_texts(value: object) -> bool:
+    return isinstance(value, Mapping) and _are_texts((*value, *value.values()))
+
+
+def _is_tuple_of_variants(value: object) -> bool:
+    return isinstance(value, tuple) and all(isinstance(one, type) and issubclass(one, Variant) for one in value)
 
 
 def build(
