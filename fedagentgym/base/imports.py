@@ -190,9 +190,18 @@ def find_installed_plugins() -> tuple[EntryPoint, ...]:
     return tuple(entry_points(group=GROUP))
 
 
+def is_env_id(name: object) -> bool:
+    """Return whether a name has the form of an environment's id, `namespace/Name-v0`.
+
+    >>> is_env_id("me/Maze-v0"), is_env_id("me/Maze-v"), is_env_id("me/-very"), is_env_id("me/x/Maze-v0")
+    (True, False, False, False)
+    """
+    return isinstance(name, str) and re.fullmatch(r"[\w-]+/[\w-]+-v\d+", name) is not None
+
+
 def list_announced_ids() -> Iterator[str]:
     """The names of entry points that are environment ids, such as `me/Maze-v0`."""
-    return (point.name for point in find_installed_plugins() if re.fullmatch(r"\A[\w-]+/[\w-]+-v\d+", point.name))
+    return (point.name for point in find_installed_plugins() if is_env_id(point.name))
 
 
 def load_installed_plugins() -> None:

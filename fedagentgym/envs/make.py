@@ -93,9 +93,18 @@ def open_env(env: EnvLike, **options: Any) -> TextEnv:
 
 def env_class(env_id: str) -> type[TextEnv]:
     """The class of a registered environment."""
-    found = ENVIRONMENTS.get(env_id)
+    return check_env_class(env_id, ENVIRONMENTS.get(env_id))
+
+
+def check_env_class(env_id: str, found: object) -> type[TextEnv]:
+    """What is registered under an id, which is an environment's class with this id."""
     if not (isinstance(found, type) and issubclass(found, TextEnv)):
         raise OptionError(f"{env_id} is no text environment: {show_value(found)} is no class derived from TextEnv")
+    own = getattr(found, "id", env_id)  # one without an id is refused when it is made
+    if isinstance(own, str) and own != env_id:
+        raise OptionError(
+            f"{found.__name__} is registered as {env_id!r}, but its class attribute id is {own!r}: both are the same"
+        )
     return found
 
 

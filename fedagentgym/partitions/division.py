@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -160,6 +160,8 @@ def make_sampler(name: str, parameters: Mapping[str, Any]) -> Sampler | Function
     given = {key: value for key, value in parameters.items() if value is not None}
     if isinstance(target, type) and issubclass(target, Sampler):
         fields = target.model_fields
+        others = [other for own, other in OTHER_NAMES if own in fields and other not in fields]
+        _check_names(name, given, [*fields, *others])
         for own, other in OTHER_NAMES:
             if own in fields and other not in fields and other in given:
                 if own in given:
@@ -172,13 +174,19 @@ def make_sampler(name: str, parameters: Mapping[str, Any]) -> Sampler | Function
     if callable(target):
         accepted = list(inspect.signature(target).parameters)[3:]
         takes_any = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(target).parameters.values())
-        for key in given:
-            if key not in accepted and not takes_any:
-                guess = find_closest_name(key, accepted)
-                hint = f"did you mean {guess!r}?" if guess else f"it takes {join_names(accepted)}"
-                raise OptionError(f"the sampler {name!r} has no parameter {key!r}: {hint}")
+        if not takes_any:
+            _check_names(name, given, accepted)
         return FunctionSampler(name, target, given)
     raise OptionError(f"the sampler {name!r} is neither a Sampler class nor a function (table, clients, seed, ...)")
+
+
+def _check_names(name: str, given: Iterable[str], accepted: Sequence[str]) -> None:
+    """Refuse a parameter that a sampler does not have, before one is said to be missing."""
+    for key in given:
+        if key not in accepted:
+            guess = find_closest_name(key, accepted)
+            hint = f"did you mean {guess!r}?" if guess else f"it takes {join_names(accepted) or 'none'}"
+            raise OptionError(f"the sampler {name!r} has no parameter {key!r}: {hint}")
 
 
 def finds_clients(name: str) -> bool:

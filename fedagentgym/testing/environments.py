@@ -15,6 +15,7 @@ import numpy as np
 
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import DataError, describe_error, show_value
+from fedagentgym.base.imports import is_env_id
 from fedagentgym.base.streams import stream
 from fedagentgym.envs import ENVIRONMENTS
 from fedagentgym.envs.core import TextEnv
@@ -227,6 +228,7 @@ def _check_description(env: TextEnv) -> None:
     for name in ("id", "role", "action_help"):
         text = getattr(env, name)
         assert text.strip(), f"the class attribute {name} is empty: {name} = 'a text for agents and people'"
+    assert is_env_id(env.id), f"the class attribute id has the form 'namespace/Name-v0', got {env.id!r}"
     assert (type(env).__doc__ or "").strip(), (
         f'{type(env).__name__} has no docstring: it is the environment\'s page, """Find a hidden number by asking."""'
     )
