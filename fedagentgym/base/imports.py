@@ -16,6 +16,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -58,7 +59,8 @@ def attach(
     def load(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(modules[name], package), name)
+        with missing_explained():
+            value = getattr(importlib.import_module(modules[name], package), name)
         setattr(sys.modules[package], name, value)
         return value
 
@@ -111,6 +113,18 @@ def explain_missing(error: ImportError) -> str | None:
     return None if extra is None or not isinstance(error, ModuleNotFoundError) else _describe_missing(top, extra)
 
 
+@contextmanager
+def missing_explained() -> Iterator[None]:
+    """Name the extra and the command in the error for a module that an extra brings; also a decorator of a function."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        sentence = explain_missing(error)
+        if sentence is None:
+            raise
+        raise MissingExtraError(sentence) from error
+
+
 def _describe_missing(module: str, extra: str) -> str:
     return f"{module} is not installed: it comes with the extra [{extra}], pip install 'fedagentgym[{extra}]'"
 
@@ -128,7 +142,8 @@ def load_plugins(plugins: Iterable[str]) -> None:
     """Import each plugin once per process; an entry that ends in `.py` is a file, any other is a module's name."""
     for plugin in plugins:
         try:
-            _load_file(Path(plugin)) if plugin.endswith(".py") else importlib.import_module(plugin)
+            with missing_explained():
+                _load_file(Path(plugin)) if plugin.endswith(".py") else importlib.import_module(plugin)
         except KeyboardInterrupt:
             raise
         except SystemExit:
@@ -331,7 +346,8 @@ def resolve(reference: str, what: str = "reference") -> Any:
     if not _REFERENCE.fullmatch(reference):
         raise OptionError(f"{what}: {reference!r} is not of the form 'module:attribute'")
     module, _, attribute = reference.partition(":")
-    found: Any = importlib.import_module(module)
+    with missing_explained():
+        found: Any = importlib.import_module(module)
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise OptionError(f"{what}: module {module} has no attribute {attribute}")

@@ -97,7 +97,7 @@ def env_class(env_id: str) -> type[TextEnv]:
 
 
 def check_env_class(env_id: str, found: object) -> type[TextEnv]:
-    """What is registered under an id, which is an environment's class with this id."""
+    """The registered object, if it is an environment's class with this id."""
     if not (isinstance(found, type) and issubclass(found, TextEnv)):
         raise OptionError(f"{env_id} is no text environment: {show_value(found)} is no class derived from TextEnv")
     own = getattr(found, "id", env_id)  # one without an id is refused when it is made

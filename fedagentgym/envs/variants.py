@@ -225,7 +225,7 @@ def complete_request(env_id: str, declared: Sequence[type[Variant]], variant: st
 
 
 def _check_drawn(settings: Variant, drawn: object) -> ClientVariant | None:
-    """What `draw` or `assign` returned, which is a client's variant or None."""
+    """The result of `draw` or `assign`, if it is a client's variant or None."""
     if drawn is None or isinstance(drawn, ClientVariant):
         return drawn
     wanted = settings.client_variant.__name__

@@ -241,7 +241,7 @@ def aggregate(
 
 
 def begin_aggregation(rule: AggregationRule, state: ServerState, losses: Sequence[float] = ()) -> Accumulator:
-    """What a rule's `begin` returns, which is an accumulator."""
+    """Start an aggregation by a rule, and check that its `begin` returns an accumulator."""
     found = rule.begin(state, losses) if isinstance(rule, LossRule) else rule.begin(state)
     if not all(callable(getattr(found, method, None)) for method in ("add", "finish")):
         raise OptionError(
@@ -252,7 +252,7 @@ def begin_aggregation(rule: AggregationRule, state: ServerState, losses: Sequenc
 
 
 def compute_weights(rule: AggregationRule, examples: Sequence[float]) -> list[float]:
-    """What a rule's `weigh` returns, which is a number for each client."""
+    """Return the clients' weights by a rule, and check that its `weigh` returns a number for each."""
     found = rule.weigh(examples)
     if not isinstance(found, Sequence | np.ndarray) or len(found) != len(examples):
         raise OptionError(

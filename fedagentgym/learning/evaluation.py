@@ -29,6 +29,7 @@ from fedagentgym.base.encoding import bytes_digest, encode
 from fedagentgym.base.errors import FedAgentGymError, OptionError, UnknownNameError
 from fedagentgym.base.escape import escape_terminal
 from fedagentgym.base.files import write_atomic
+from fedagentgym.base.imports import missing_explained
 from fedagentgym.base.process import get_logger
 from fedagentgym.base.progress import show_progress
 from fedagentgym.base.rounding import format_share
@@ -86,6 +87,7 @@ class Evaluation:
         }
 
 
+@missing_explained()
 def evaluate(
     agent: Player | AgentSettings | Mapping[str, Any] | str,
     env: EnvLike,

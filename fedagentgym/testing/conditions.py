@@ -15,7 +15,7 @@ import numpy as np
 
 from fedagentgym.base.blame import find_blame
 from fedagentgym.base.errors import FedAgentGymError, MissingExtraError, describe_error
-from fedagentgym.base.imports import explain_missing
+from fedagentgym.base.imports import missing_explained
 
 
 @contextmanager
@@ -46,12 +46,10 @@ def errors_as_failures(
         callers: Functions of this package that call a method, by their qualified names.
     """
     try:
-        yield
+        with missing_explained():
+            yield
     except (AssertionError, MissingExtraError, Warning):
         raise
-    except ModuleNotFoundError as error:
-        sentence = explain_missing(error)
-        raise (AssertionError(describe_error(error)) if sentence is None else MissingExtraError(sentence)) from error
     except FedAgentGymError as error:
         raise AssertionError(str(error)) from error
     except Exception as error:

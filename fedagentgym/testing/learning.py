@@ -156,9 +156,9 @@ def check_loss(name: str, **settings: object) -> None:
         >>> from fedagentgym.testing import check_loss
         >>> check_loss("gspo", clip=[0.1, 0.2])
     """
-    import torch
-
     with errors_as_failures(LOSS_DUTY, partial(LOSSES.get, name), who=f"the policy loss {name!r}"):
+        import torch
+
         loss: BaseLoss = _load(LOSSES, "loss", name, settings, BaseLoss, "PolicyLoss")
         played, moved, advantages = _make_tokens()
         none, far = torch.zeros_like(advantages), 1e4 * (torch.arange(len(moved)) % 2)
