@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import gymnasium
 
 from fedagentgym.base.errors import OptionError, show_value
-from fedagentgym.base.imports import Registry, list_announced_ids
+from fedagentgym.base.imports import Registry, is_env_id, list_announced_ids
 from fedagentgym.envs import ENVIRONMENTS
 
 if TYPE_CHECKING:
@@ -48,13 +48,17 @@ def register_env(env_id: str, target: str | type, *, replace: bool = False) -> N
         replace: Whether an id that exists is replaced.
 
     Raises:
-        OptionError: If the id has another form or exists, or the target is a text of another form.
+        OptionError: If the id has another form, exists, or is not the class's `id`, or the target is a text of another form.
 
     Examples:
         >>> register_env("me/Maze-v0", "my_package.maze:MazeEnv")  # doctest: +SKIP
     """
-    if not isinstance(env_id, str) or "/" not in env_id or "-v" not in env_id:
+    if not is_env_id(env_id):
         raise OptionError(f"an environment id has the form 'namespace/Name-v0', got {show_value(env_id)}")
+    if not isinstance(target, str):
+        from fedagentgym.envs.make import check_env_class
+
+        check_env_class(env_id, target)
     ENVIRONMENTS.register(env_id, target, replace=replace)
     gymnasium.registry.pop(env_id, None)
     _register_with_gymnasium(env_id)

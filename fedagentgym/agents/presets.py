@@ -16,6 +16,7 @@ from fedagentgym.agents.protocols import Decoding, Player, Policy
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.prompts import Template
 from fedagentgym.base.errors import FedAgentGymError, OptionError, describe_error, show_value
+from fedagentgym.base.imports import missing_explained
 from fedagentgym.base.settings import merge
 from fedagentgym.envs.make import EnvLike, open_env
 from fedagentgym.envs.scripted import list_words
@@ -74,6 +75,7 @@ class AgentFactory(Protocol):
     def __call__(self, settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> Player: ...
 
 
+@missing_explained()
 def make_agent(
     settings: Player | AgentSettings | Mapping[str, Any] | str, env: EnvLike | None = None, seed: int = 0
 ) -> Player:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from numbers import Real
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -45,6 +46,8 @@ from fedagentgym.federation.aggregation import (
     Mean,
     UpdateStore,
     WeightedMean,
+    begin_aggregation,
+    compute_weights,
     step_server,
 )
 from fedagentgym.federation.algorithm import OPTIMIZER, Failure, Round, RoundResult, ServerState
@@ -96,7 +99,7 @@ class LocalStepsSettings(NamedSettings):
 
     def weigh(self, examples: Sequence[float]) -> list[float]:
         """The clients' weights by their numbers of tasks: by default the rule decides, and most rules weigh all alike."""
-        return self.rule.weigh(examples)
+        return compute_weights(self.rule, examples)
 
     @model_validator(mode="after")
     def _check_privacy(self) -> Self:
@@ -126,7 +129,7 @@ class WeightedSettings(AveragingSettings):
     def weigh(self, examples: Sequence[float]) -> list[float]:
         """By the numbers of tasks, or as a rule that defines weights says: for `mean` and `fedadam` they are equal."""
         decides = type(self.rule).weigh is not AggregationRule.weigh
-        return (self.rule if decides else WeightedMean()).weigh(examples)
+        return compute_weights(self.rule if decides else WeightedMean(), examples)
 
 
 L = TypeVar("L", bound=LocalStepsSettings)
@@ -165,6 +168,13 @@ class Replies:
         """The parameters of the used replies in their order, or a set of arrays that came with them; can be read once, while the
         context is open."""
         return self.stores[name].take([reply.client for reply in self.used])
+
+
+def _are_weights(found: Any, count: int) -> bool:
+    """Return whether these are so many weights, finite numbers of at least 0."""
+    if not isinstance(found, Sequence | np.ndarray) or len(found) != count:
+        return False
+    return all(isinstance(weight, Real) and 0 <= float(weight) < float("inf") for weight in found)
 
 
 class AveragingSteps(BaseAlgorithm[L]):
@@ -367,17 +377,15 @@ class AveragingSteps(BaseAlgorithm[L]):
             return state
         else:
             weights = self.client_weights(used, this_round)
-            if len(weights) != len(used) or not all(0 <= weight < float("inf") for weight in weights):
+            if not _are_weights(weights, len(used)):
                 raise OptionError(
                     f"client_weights of {settings.name} is to return a number of at least 0 for each of {len(used)} replies, got"
                     f" {show_value(weights)}"
                 )
             if not settings.rule.uses_weights and len(set(weights)) > 1:
                 raise self._refuse_weights()
-            if isinstance(settings.rule, LossRule):
-                accumulator = settings.rule.begin(begun, [1.0 - reply.metrics[SUCCESS] for reply in used])
-            else:
-                accumulator = settings.rule.begin(begun)
+            losses = [1.0 - reply.metrics[SUCCESS] for reply in used] if isinstance(settings.rule, LossRule) else []
+            accumulator = begin_aggregation(settings.rule, begun, losses)
         for reply, weight, update in zip(used, weights, updates, strict=True):
             if settings.privacy is None:
                 update = settings.checks.clip(self.start_parameters(theta, reply.client), update, reply.update_norm)
@@ -514,13 +522,13 @@ class AveragingSteps(BaseAlgorithm[L]):
         return {**make_moment_forms({**self.runtime.initial_weights, **own}), **heads}
 
     def check_start(self, asked: int) -> None:
-        """Refuse an aggregation rule that would ignore the clients' weights, or that needs more clients.
+        """Refuse a rule or privacy that would ignore the clients' weights, and a rule that needs more clients.
 
         Args:
             asked: Number of clients that take part in a round.
 
         Raises:
-            OptionError: If the rule does either.
+            OptionError: If it is so.
         """
         rule = self.settings.rule
         if rule.needs_all and asked < rule.least_updates:
@@ -528,7 +536,16 @@ class AveragingSteps(BaseAlgorithm[L]):
                 f"algorithm.aggregation: {rule.name} needs the updates of {rule.least_updates} clients, and {asked} take part in"
                 " a round"
             )
-        if rule.uses_weights or self.settings.privacy is not None or len(self.client_ids()) < 2:
+        if len(self.client_ids()) < 2:
+            return
+        if self.settings.privacy is not None:
+            if self.card.gives_weights or len(set(self.settings.weigh([1.0, 3.0]))) > 1:
+                raise OptionError(
+                    f"algorithm.privacy weighs all clients alike, but {self.settings.name} weighs its clients by"
+                    f" {self._describe_weights()}: leave out privacy, or choose a method that weighs all alike, such as fedagent"
+                )
+            return
+        if rule.uses_weights:
             return
         if self.card.gives_weights:
             raise self._refuse_weights()
@@ -539,10 +556,11 @@ class AveragingSteps(BaseAlgorithm[L]):
             raise self._refuse_weights()
 
     def _refuse_weights(self) -> OptionError:
-        own = self.card.gives_weights
-        by = "its own weights" if own else "their numbers of tasks, which differ"
         return OptionError(
             f"algorithm.aggregation: {self.settings.rule.name} ignores weights, but {self.settings.name} weighs its clients by"
-            f" {by}: choose a rule that uses weights, such as weighted, or a method that weighs all clients alike, such as"
-            " fedagent"
+            f" {self._describe_weights()}: choose a rule that uses weights, such as weighted, or a method that weighs all clients"
+            " alike, such as fedagent"
         )
+
+    def _describe_weights(self) -> str:
+        return "its own weights" if self.card.gives_weights else "their numbers of tasks, which differ"

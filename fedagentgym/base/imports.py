@@ -16,6 +16,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -67,7 +68,8 @@ def attach(
     def load(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(modules[name], package), name)
+        with missing_explained():
+            value = getattr(importlib.import_module(modules[name], package), name)
         setattr(sys.modules[package], name, value)
         return value
 
@@ -120,6 +122,18 @@ def explain_missing(error: ImportError) -> str | None:
     return None if extra is None or not isinstance(error, ModuleNotFoundError) else _describe_missing(top, extra)
 
 
+@contextmanager
+def missing_explained() -> Iterator[None]:
+    """Name the extra and the command in the error for a module that an extra brings; also a decorator of a function."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        sentence = explain_missing(error)
+        if sentence is None:
+            raise
+        raise MissingExtraError(sentence) from error
+
+
 def _describe_missing(module: str, extra: str) -> str:
     return f"{module} is not installed: it comes with the extra [{extra}], pip install 'fedagentgym[{extra}]'"
 
@@ -137,7 +151,8 @@ def load_plugins(plugins: Iterable[str]) -> None:
     """Import each plugin once per process; an entry that ends in `.py` is a file, any other is a module's name."""
     for plugin in plugins:
         try:
-            _load_file(Path(plugin)) if plugin.endswith(".py") else importlib.import_module(plugin)
+            with missing_explained():
+                _load_file(Path(plugin)) if plugin.endswith(".py") else importlib.import_module(plugin)
         except KeyboardInterrupt:
             raise
         except SystemExit:
@@ -199,9 +214,18 @@ def find_installed_plugins() -> tuple[EntryPoint, ...]:
     return tuple(entry_points(group=GROUP))
 
 
+def is_env_id(name: object) -> bool:
+    """Return whether a name has the form of an environment's id, `namespace/Name-v0`.
+
+    >>> is_env_id("me/Maze-v0"), is_env_id("me/Maze-v"), is_env_id("me/-very"), is_env_id("me/x/Maze-v0")
+    (True, False, False, False)
+    """
+    return isinstance(name, str) and re.fullmatch(r"[\w-]+/[\w-]+-v\d+", name) is not None
+
+
 def list_announced_ids() -> Iterator[str]:
     """The names of entry points that are environment ids, such as `me/Maze-v0`."""
-    return (point.name for point in find_installed_plugins() if re.fullmatch(r"\A[\w-]+/[\w-]+-v\d+", point.name))
+    return (point.name for point in find_installed_plugins() if is_env_id(point.name))
 
 
 def load_installed_plugins() -> None:
@@ -331,7 +355,8 @@ def resolve(reference: str, what: str = "reference") -> Any:
     if not _REFERENCE.fullmatch(reference):
         raise OptionError(f"{what}: {reference!r} is not of the form 'module:attribute'")
     module, _, attribute = reference.partition(":")
-    found: Any = importlib.import_module(module)
+    with missing_explained():
+        found: Any = importlib.import_module(module)
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise OptionError(f"{what}: module {module} has no attribute {attribute}")

@@ -103,7 +103,16 @@ class Settings(BaseModel):
         try:
             return cls.model_validate(data, context=_PARSED if parsed else None)
         except ValidationError as error:
-            raise OptionError(_explain(cls, error.errors()[0], where, data)) from None
+            raise OptionError(_explain(cls, choose_fault(error.errors()), where, data)) from None
+
+
+def choose_fault(faults: Sequence[ErrorDetails]) -> ErrorDetails:
+    """The fault that an error tells: the first, but an unknown key before a missing one beside it, which it may misspell."""
+    first = faults[0]
+    if first["type"] != "missing":
+        return first
+    beside = (one for one in faults if one["type"] == "extra_forbidden" and one["loc"][:-1] == first["loc"][:-1])
+    return next(beside, first)
 
 
 def _check_numbers(key: object, value: Any, field: FieldInfo | None) -> None:

@@ -12,7 +12,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 from typing_extensions import TypeVar
 
-from fedagentgym.base.errors import OptionError, UnknownNameError, join_names, unknown_name_error
+from fedagentgym.base.errors import OptionError, UnknownNameError, join_names, show_value, unknown_name_error
 from fedagentgym.base.progress import get_console
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.options import EnvOptions
@@ -347,7 +347,7 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
         for (task, seed, turn, state, shown, *_), action in zip(episodes, actions, strict=True):
             if "<" in action and action in (shown.admissible or ()) and SLOT.search(action):
                 action = ""  # a slot that nothing fills is no action
-            action = action if self.variant is None else self.variant.change_action(action)
+            action = action if self.variant is None else self._change_action(action)
             state, view = self._see(task, "advance", self.advance(state, action))
             done, turn = view.done, turn + 1
             reward = view.reward if self._pays_score else SUCCESS_REWARD * (done and view.success)
@@ -361,8 +361,23 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
         if type(found) is not tuple or len(found) != 2 or not isinstance(found[1], View):
             raise OptionError(explain_moment(f"{type(self).__name__}.{method}", found))
         state, view = found
-        view = view if self.variant is None else self.variant.change_view(view)
+        if self.variant is not None:
+            view = self.variant.change_view(view)
+            if not isinstance(view, View):
+                raise OptionError(
+                    f"{type(self.variant).__name__}.change_view returned {show_value(view)}: it returns a View,"
+                    " view._replace(observation=...)"
+                )
         return state, view if task.graded else hide_grade(view)
+
+    def _change_action(self, action: str) -> str:
+        """The action for the unchanged environment."""
+        changed = action if self.variant is None else self.variant.change_action(action)
+        if not isinstance(changed, str):
+            raise OptionError(
+                f"{type(self.variant).__name__}.change_action returned {show_value(changed)}: it returns a text"
+            )
+        return changed
 
     def __reduce__(self) -> tuple[Any, ...]:
         """It is pickled and copied as its options and its current episode; the rest is made again."""

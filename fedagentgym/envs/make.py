@@ -22,7 +22,7 @@ from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.protocols import ExplainsEmptySplits
 from fedagentgym.envs.registry import ENVIRONMENTS, find_env_id
 from fedagentgym.envs.tasks import TaskSet
-from fedagentgym.envs.variants import load_variant
+from fedagentgym.envs.variants import Variant, load_variant
 
 MAX_POOLS = 16
 """Maximum number of pools that the environments of a process share."""
@@ -93,9 +93,18 @@ def open_env(env: EnvLike, **options: Any) -> TextEnv:
 
 def env_class(env_id: str) -> type[TextEnv]:
     """The class of a registered environment."""
-    found = ENVIRONMENTS.get(env_id)
+    return check_env_class(env_id, ENVIRONMENTS.get(env_id))
+
+
+def check_env_class(env_id: str, found: object) -> type[TextEnv]:
+    """The registered object, if it is an environment's class with this id."""
     if not (isinstance(found, type) and issubclass(found, TextEnv)):
         raise OptionError(f"{env_id} is no text environment: {show_value(found)} is no class derived from TextEnv")
+    own = getattr(found, "id", env_id)  # one without an id is refused when it is made
+    if isinstance(own, str) and own != env_id:
+        raise OptionError(
+            f"{found.__name__} is registered as {env_id!r}, but its class attribute id is {own!r}: both are the same"
+        )
     return found
 
 
@@ -153,6 +162,14 @@ def make(
         raise OptionError(
             f"{cls.__name__}.default_max_turns is a whole number from 1 on, got {show_value(cls.default_max_turns)}"
         )
+    for attribute, fits, kind in (
+        ("splits", _are_texts, 'a tuple of names, ("train", "val")'),
+        ("evaluation_splits", _are_texts, 'a tuple of names, ("val",)'),
+        ("split_aliases", _is_mapping_of_texts, 'a mapping from other names to names of splits, {"dev": "val"}'),
+        ("variants", _is_tuple_of_variants, "a tuple of classes derived from Variant, (Spelling,)"),
+    ):
+        if not fits(value := getattr(cls, attribute)):
+            raise OptionError(f"{cls.__name__}.{attribute} is {kind}, got {show_value(value)}")
     if hasattr(cls, "max_turns"):
         raise OptionError(f"{cls.__name__}.max_turns has no effect: the class attribute is default_max_turns")
     if not isinstance(split, str):
@@ -169,6 +186,18 @@ def make(
         pool=pool,
         variant=variant,
     )
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, tuple | list) and all(isinstance(one, str) for one in value)
+
+
+def _is_mapping_of_texts(value: object) -> bool:
+    return isinstance(value, Mapping) and _are_texts((*value, *value.values()))
+
+
+def _is_tuple_of_variants(value: object) -> bool:
+    return isinstance(value, tuple) and all(isinstance(one, type) and issubclass(one, Variant) for one in value)
 
 
 def build(

@@ -29,7 +29,7 @@ from fedagentgym.base.errors import (
     show_value,
     unknown_name_error,
 )
-from fedagentgym.base.settings import Settings
+from fedagentgym.base.settings import Settings, choose_fault
 
 Mark = Literal["task", "play", "local", "owner"]
 INSTALLED = "installed"
@@ -92,6 +92,10 @@ def owner(default: Any, *, description: str, **limits: Any) -> Any:
     return Field(default, description=description, json_schema_extra={"mark": "owner"}, **limits)
 
 
+RESERVED = frozenset({"split", "tasks", "pool", "variant", "client", "client_split", "env", "env_id", "cls", "id"})
+"""Names of what `gymnasium.make` and `open_env` take themselves, so that no option with such a name would ever be given."""
+
+
 class EnvOptions(Settings):
     """Base class of the options of environments, and the options that all of them have.
 
@@ -128,6 +132,15 @@ class EnvOptions(Settings):
     )
 
     @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        super().__pydantic_init_subclass__(**options)
+        if taken := sorted(RESERVED & set(cls.model_fields)):
+            raise OptionError(
+                f"{cls.__name__} has an option {taken[0]!r}, which is what gymnasium.make or open_env takes itself: choose"
+                " another name"
+            )
+
+    @classmethod
     def read(cls, env_id: str, given: Mapping[str, Any]) -> Self:
         """Make the options of an environment from given values.
 
@@ -145,7 +158,7 @@ class EnvOptions(Settings):
         try:
             return cls.model_validate(dict(given))
         except ValidationError as error:
-            fault = error.errors(include_url=False)[0]
+            fault = choose_fault(error.errors(include_url=False))
         path = [str(part) for part in fault["loc"]]
         name, value = path[0] if path else "", fault["input"]
         if fault["type"] == "extra_forbidden":

@@ -38,7 +38,8 @@ class ClientVariant(Settings):
     """
 
     def change_view(self, view: View) -> View:
-        """Return what this client sees; by default, what the unchanged environment shows.
+        """Return what this client sees; by default, what the unchanged environment shows. Reward, score, success and the end of
+        the episode stay as they are.
 
         Args:
             view: The view of the unchanged environment.
@@ -219,8 +220,18 @@ def complete_request(env_id: str, declared: Sequence[type[Variant]], variant: st
     given = {"kind": variant} if isinstance(variant, str) else variant
     cls, parameters = variant_class(env_id, declared, given)
     settings = cls.load(parameters, f"variant {cls.kind}")
-    settings.draw(0, 0)
+    _check_drawn(settings, settings.draw(0, 0))
     return {"kind": cls.kind, **{key: value for key, value in settings.model_dump().items() if value is not None}}
+
+
+def _check_drawn(settings: Variant, drawn: object) -> ClientVariant | None:
+    """The result of `draw` or `assign`, if it is a client's variant or None."""
+    if drawn is None or isinstance(drawn, ClientVariant):
+        return drawn
+    wanted = settings.client_variant.__name__
+    raise OptionError(
+        f"the variant {settings.kind!r}: draw returned {show_value(drawn)}: it returns an instance of {wanted}"
+    )
 
 
 def assign_variants(
@@ -229,7 +240,7 @@ def assign_variants(
     """The variant of every client, as plain values; None for a client that plays the unchanged environment."""
     cls, parameters = variant_class(env_id, declared, request)
     settings = cls.load(parameters, f"variant {cls.kind}")
-    drawn = (settings.assign(seed, client) for client in range(clients))
+    drawn = (_check_drawn(settings, settings.assign(seed, client)) for client in range(clients))
     return tuple(
         None if one is None else {"kind": cls.kind, **one.model_dump(mode="json", exclude_unset=True)} for one in drawn
     )
@@ -254,7 +265,7 @@ def draw_newcomers(
     settings = cls.load(wide, f"variant {cls.kind}")
     fresh: list[Plain] = []
     for client in range(len(known), len(known) + MAX_DRAWS):
-        drawn = settings.assign(seed, client)
+        drawn = _check_drawn(settings, settings.assign(seed, client))
         one = None if drawn is None else {"kind": cls.kind, **drawn.model_dump(mode="json", exclude_unset=True)}
         if one is not None and one not in fresh and one not in known:
             fresh.append(one)

@@ -19,6 +19,7 @@ from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms.runtime import EnvSettings
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
 from fedagentgym.base.files import format_yaml, parse_yaml, read_text
+from fedagentgym.base.imports import missing_explained
 from fedagentgym.base.settings import Settings, assign
 from fedagentgym.envs.make import read_options
 from fedagentgym.envs.registry import find_env_id
@@ -131,6 +132,7 @@ def change_agent(settings: AgentSettings, changes: list[str]) -> AgentSettings:
     return AgentSettings.load(plain, "agent")
 
 
+@missing_explained()
 def load_agent(folder: str | Path, env: TextEnv | None = None) -> TokenAgent:
     """Load the agent of a folder that `fedagentgym export` wrote, with the prompt, parser and decoding it was trained with.
 

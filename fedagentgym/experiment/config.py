@@ -19,6 +19,8 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, ValidatorFunctionWrapHandler, field_validator
 
+from fedagentgym.agents import AGENTS
+from fedagentgym.agents.foreign import find_agents
 from fedagentgym.agents.presets import require_model, starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms import ALGORITHMS
@@ -40,6 +42,7 @@ from fedagentgym.base.escape import quote_word
 from fedagentgym.base.files import parse_yaml, read_text
 from fedagentgym.base.imports import load_plugins
 from fedagentgym.base.settings import Settings, assign, expand_name, list_leaves, list_replaced, merge
+from fedagentgym.envs.make import env_class
 from fedagentgym.experiment.trackers import TRACKERS
 from fedagentgym.federation.algorithm import FederationSettings
 from fedagentgym.federation.backends import load_options
@@ -52,6 +55,7 @@ from fedagentgym.learning.settings import (
     RankingSettings,
     WarmStartSettings,
 )
+from fedagentgym.partitions.division import make_sampler
 
 PRESETS: Any = files("fedagentgym.experiment") / "presets"
 RESUMABLE: tuple[str, ...] = (
@@ -88,6 +92,9 @@ class OutputSettings(Settings):
 
 class RunConfig(Settings):
     """The settings of a run, one typed tree; `load_config` makes one, `train` runs it.
+
+    A configuration comes in by `load_config`, which also checks what depends on several sections and on what is registered:
+    methods, agents, samplers, splits. The class itself checks each section alone.
 
     All fields are described in the reference of settings.
 
@@ -405,6 +412,7 @@ def list_variants(source: str, *, joint: bool = False) -> dict[str, Mapping[str,
 
 def _check_config(config: RunConfig) -> None:
     """Checks that involve several sections."""
+    _check_names(config)
     _ = config.backend_options  # wrong ones are refused now
     for tracker in config.output.trackers:
         TRACKERS.get_target(tracker["name"])  # an unknown name is refused before a folder is made
@@ -455,6 +463,25 @@ def _check_config(config: RunConfig) -> None:
             )
     if config.warm_start is not None and not starts_from_nothing(config.agent):
         require_model(config.agent)
+
+
+def _check_names(config: RunConfig) -> None:
+    """Refuse agents, samplers with their parameters, and splits that do not exist; nothing heavy is imported for it."""
+    for _, agent in (*find_agents(config, ""), *find_agents(config.method, "algorithm")):
+        AGENTS.get_target(agent.name)
+    partition, evaluation, ranking = config.partition, config.evaluation, config.ranking
+    if partition.file is None and not partition.is_held:
+        make_sampler(partition.sampler, partition.model_extra or {})
+    splits = {"env.split": config.env.split}
+    if evaluation is not None and not evaluation.sets:
+        splits["evaluation.split"] = evaluation.split
+    if ranking is not None:
+        splits["ranking.split"] = ranking.split
+    for key, split in splits.items():
+        try:
+            env_class(config.env.id).canonical_split(split)
+        except UnknownNameError as error:
+            raise UnknownNameError(f"{key}: {error}") from None
 
 
 def _is_secret(config: RunConfig) -> bool:

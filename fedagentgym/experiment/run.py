@@ -19,6 +19,7 @@ from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import DataError, OptionError, show_value
 from fedagentgym.base.escape import quote_word
 from fedagentgym.base.files import format_yaml, write_atomic
+from fedagentgym.base.imports import missing_explained
 from fedagentgym.base.process import explain_interruption
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive
@@ -71,6 +72,7 @@ def train(
     on_progress: ProgressCallback | None = None,
     force: bool = False,
 ) -> list[RunResult]: ...
+@missing_explained()
 def train(
     config: RunConfig | Mapping[str, Any] | str | Path,
     changes: Sequence[str] = (),
@@ -117,6 +119,7 @@ def train(
     return _train_once(chosen, observers, on_progress, force)
 
 
+@missing_explained()
 def sweep(
     config: RunConfig | Mapping[str, Any] | str | Path,
     values: Mapping[str, Sequence[Any]],
@@ -251,6 +254,7 @@ def resume_own(
     return resume(stored.place, [*given, *changes], trust=trust, observers=observers, on_progress=on_progress)
 
 
+@missing_explained()
 def resume(
     folder: str | Path,
     changes: Sequence[str] = (),

@@ -253,6 +253,11 @@ def make_tracker(settings: Mapping[str, Any]) -> Tracker:
         tracker: Tracker = target(**options)
     except TypeError as error:
         raise OptionError(f"tracker {settings['name']!r}: {describe_error(error)}") from None
+    if lacking := [step for step in ("start", "log", "finish") if not callable(getattr(tracker, step, None))]:
+        raise OptionError(
+            f"tracker {settings['name']!r} has no method {lacking[0]!r}: it has start(config), log(round_number, metrics) and"
+            " finish(result)"
+        )
     return tracker
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedagentgym.base.errors import DataError
+from fedagentgym.base.errors import DataError, OptionError, show_value
 from fedagentgym.base.imports import Registry
 from fedagentgym.base.settings import Choice, NamedSettings
 from fedagentgym.federation.algorithm import ServerState
@@ -234,10 +234,32 @@ def aggregate(
         >>> aggregate(Mean(), state, updates).parameters["w"].tolist()
         [2.0, 2.0]
     """
-    accumulator = rule.begin(state, losses) if isinstance(rule, LossRule) else rule.begin(state)
+    accumulator = begin_aggregation(rule, state, losses)
     for update, weight in updates:
         accumulator.add(update, weight)
     return accumulator.finish()
+
+
+def begin_aggregation(rule: AggregationRule, state: ServerState, losses: Sequence[float] = ()) -> Accumulator:
+    """Start an aggregation by a rule, and check that its `begin` returns an accumulator."""
+    found = rule.begin(state, losses) if isinstance(rule, LossRule) else rule.begin(state)
+    if not all(callable(getattr(found, method, None)) for method in ("add", "finish")):
+        raise OptionError(
+            f"the aggregation rule {rule.name}: begin returned {show_value(found)}: it returns an object with add(update, weight)"
+            " and finish()"
+        )
+    return found
+
+
+def compute_weights(rule: AggregationRule, examples: Sequence[float]) -> list[float]:
+    """Return the clients' weights by a rule, and check that its `weigh` returns a number for each."""
+    found = rule.weigh(examples)
+    if not isinstance(found, Sequence | np.ndarray) or len(found) != len(examples):
+        raise OptionError(
+            f"the aggregation rule {rule.name}: weigh returned {show_value(found)}: it returns a number of at least 0 for each of"
+            f" {len(examples)} clients"
+        )
+    return list(found)
 
 
 def step_server(state: ServerState, combined: ServerState, step: float, momentum: float) -> ServerState:

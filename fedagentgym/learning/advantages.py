@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedagentgym.base.errors import OptionError, unknown_name_error
+from fedagentgym.base.errors import OptionError, show_value, unknown_name_error
 from fedagentgym.base.imports import Registry
 from fedagentgym.base.settings import NamedSettings
 from fedagentgym.learning.trajectory import Group, PerTurn, Values
@@ -265,11 +265,21 @@ def group_advantages(
 
 def spread_advantages(group: Group, given: Sequence[float] | PerTurn, source: str) -> PerTurn:
     """One finite number per turn, from one number (or one array over turns) per episode."""
+    returned: object = given  # of a user's own estimator, anything
+    if not isinstance(returned, Sequence | np.ndarray) or isinstance(returned, str):
+        raise OptionError(
+            f"{source} returned {show_value(given)}: it returns an array over the turns for each episode of the group"
+        )
     if len(given) != len(group):
         raise OptionError(f"{source} gives {len(given)} advantages to a group of {len(group)} episodes")
     spread = []
     for trajectory, value in zip(group, given, strict=True):
-        array, turns = np.asarray(value, dtype=np.float64), len(trajectory.turns)
+        try:
+            array, turns = np.asarray(value, dtype=np.float64), len(trajectory.turns)
+        except (TypeError, ValueError):
+            raise OptionError(
+                f"{source} gives task {trajectory.task} {show_value(value)}, which is no array of numbers"
+            ) from None
         if array.shape not in ((), (turns,)):
             raise OptionError(f"{source} gives advantages of shape {array.shape} to an episode of {turns} turns")
         if not np.isfinite(array).all():
@@ -381,7 +391,13 @@ def objective_values(group: Group, name: str) -> PerTurn:
 def group_objective(group: Group, name: str) -> list[float]:
     """The validated values of a registered objective."""
     objective: Objective = OBJECTIVES.get(name)
-    found = [float(value) for value in objective(group)]
+    given = objective(group)
+    try:
+        found = [float(value) for value in given]
+    except (TypeError, ValueError):
+        raise OptionError(
+            f"objective {name!r} returned {show_value(given)}: it returns one number for each episode of the group"
+        ) from None
     if len(found) != len(group):
         raise OptionError(f"objective {name!r} gives {len(found)} values to a group of {len(group)} episodes")
     if not np.isfinite(found).all():

@@ -29,6 +29,7 @@ from fedagentgym.base.encoding import bytes_digest, encode
 from fedagentgym.base.errors import FedAgentGymError, OptionError, UnknownNameError
 from fedagentgym.base.escape import escape_terminal
 from fedagentgym.base.files import write_atomic
+from fedagentgym.base.imports import missing_explained
 from fedagentgym.base.process import get_logger
 from fedagentgym.base.progress import show_progress
 from fedagentgym.base.rounding import format_share
@@ -86,6 +87,7 @@ class Evaluation:
         }
 
 
+@missing_explained()
 def evaluate(
     agent: Player | AgentSettings | Mapping[str, Any] | str,
     env: EnvLike,
@@ -399,10 +401,16 @@ def count_evaluated(settings: EvaluationSettings, env_id: str, options: Mapping[
 
 
 def _find_set_env(one: EvaluationSet, env_id: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Find the environment and options of a set: those that it names, else the installed data set of its name, else the run's."""
-    found_set = _find_data_set(one.name) if one.env is None and one.options is None else None
-    named = (env_id if one.env is None else find_env_id(one.env), one.options)
-    found_id, given = found_set or named
+    """Find the environment and options of a set: those that it names, else the installed data set of its name, else the run's if
+    the set names a split of it. A name alone that is no data set's is misspelt."""
+    if one.env is None and one.options is None:
+        try:
+            return _find_data_set(one.name)
+        except UnknownNameError as error:
+            if "split" not in one.model_fields_set:
+                own = f"{{name: {one.name}, split: {one.split}}}"
+                raise UnknownNameError(f"{error}; a set of the run's own environment names its split: {own}") from None
+    found_id, given = (env_id if one.env is None else find_env_id(one.env), one.options)
     return found_id, given if given is not None else dict(options) if found_id == env_id else {}
 
 
@@ -424,15 +432,12 @@ def _open_set(one: EvaluationSet, settings: EvaluationSettings, env_id: str, opt
     return OpenedSet(one.name, env, found_options, settings.model_copy(update=resolved), one.category, one.select)
 
 
-def _find_data_set(name: str) -> tuple[str, dict[str, Any]] | None:
-    """The environment and options of the installed data set with this name, if there is one."""
+def _find_data_set(name: str) -> tuple[str, dict[str, Any]]:
+    """The environment and options of the installed data set with this name."""
     from fedagentgym.envs.options import INSTALLED
     from fedagentgym.envs.reasoning.sources import SOURCES, find_source
 
-    try:
-        source = find_source(name)
-    except UnknownNameError:
-        return None
+    source = find_source(name)
     return find_env_id(SOURCES[source].task), {"source": source, "data": INSTALLED}
 
 

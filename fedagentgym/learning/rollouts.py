@@ -23,6 +23,7 @@ from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.protocols import Job
 from fedagentgym.base.devices import here
 from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.imports import missing_explained
 from fedagentgym.base.process import report_episodes
 from fedagentgym.base.progress import Progress
 from fedagentgym.base.statistics import mean
@@ -111,6 +112,7 @@ class _ActiveEpisode:
     out_of_room: bool = False
 
 
+@missing_explained()
 def collect(
     agent: Player | AgentSettings | Mapping[str, Any] | str,
     env: EnvLike,

@@ -264,7 +264,8 @@ OWN_WORLD, EVERY_WORLD = "own_world", "every_world"
 
 
 class EvaluationSet(Settings):
-    """A set of tasks for evaluation. The name of an installed data set alone stands for that set."""
+    """A set of tasks for evaluation. The name of an installed data set alone stands for that set; others name `split`, `env` or
+    `options`."""
 
     name: str = Field(pattern=r"^[\w.-]{1,60}$", description="name of the set in records")
     env: str | None = Field(default=None, description="environment, its id or short name; null: that of the run")

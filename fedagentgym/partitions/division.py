@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -119,8 +119,8 @@ class FunctionSampler:
     axes: frozenset[Axis] = frozenset({"mixture", "sizes", "hardness"})
     needs_labels = False
 
-    def __init__(self, function: Any, parameters: Mapping[str, Any]) -> None:
-        self._function, self._parameters = function, dict(parameters)
+    def __init__(self, name: str, function: Any, parameters: Mapping[str, Any]) -> None:
+        self._name, self._function, self._parameters = name, function, dict(parameters)
 
     def model_dump(self, **_: Any) -> dict[str, Any]:
         return self._parameters
@@ -135,7 +135,19 @@ class FunctionSampler:
         result = self._function(table, clients, seed, **self._parameters)
         if isinstance(result, Assignment):
             return result
-        return Assignment.from_lists(table.find_numbers(ids, f"client {number}") for number, ids in enumerate(result))
+        if not isinstance(result, Iterable) or isinstance(result, str):
+            raise self._refuse(result)
+        lists = [ids if isinstance(ids, str) or not isinstance(ids, Iterable) else list(ids) for ids in result]
+        for ids in lists:
+            if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids):
+                raise self._refuse(ids)
+        return Assignment.from_lists(table.find_numbers(ids, f"client {number}") for number, ids in enumerate(lists))
+
+    def _refuse(self, found: object) -> OptionError:
+        return OptionError(
+            f"the sampler {self._name!r} returned {show_value(found)}: it returns an Assignment, or a list of task ids, which are"
+            " texts, for each client"
+        )
 
 
 OTHER_NAMES = (("mean_tasks", "tasks_per_client"), ("beta", "alpha"))
@@ -148,6 +160,8 @@ def make_sampler(name: str, parameters: Mapping[str, Any]) -> Sampler | Function
     given = {key: value for key, value in parameters.items() if value is not None}
     if isinstance(target, type) and issubclass(target, Sampler):
         fields = target.model_fields
+        others = [other for own, other in OTHER_NAMES if own in fields and other not in fields]
+        _check_names(name, given, [*fields, *others])
         for own, other in OTHER_NAMES:
             if own in fields and other not in fields and other in given:
                 if own in given:
@@ -160,13 +174,19 @@ def make_sampler(name: str, parameters: Mapping[str, Any]) -> Sampler | Function
     if callable(target):
         accepted = list(inspect.signature(target).parameters)[3:]
         takes_any = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(target).parameters.values())
-        for key in given:
-            if key not in accepted and not takes_any:
-                guess = find_closest_name(key, accepted)
-                hint = f"did you mean {guess!r}?" if guess else f"it takes {join_names(accepted)}"
-                raise OptionError(f"the sampler {name!r} has no parameter {key!r}: {hint}")
-        return FunctionSampler(target, given)
+        if not takes_any:
+            _check_names(name, given, accepted)
+        return FunctionSampler(name, target, given)
     raise OptionError(f"the sampler {name!r} is neither a Sampler class nor a function (table, clients, seed, ...)")
+
+
+def _check_names(name: str, given: Iterable[str], accepted: Sequence[str]) -> None:
+    """Refuse a parameter that a sampler does not have, before one is said to be missing."""
+    for key in given:
+        if key not in accepted:
+            guess = find_closest_name(key, accepted)
+            hint = f"did you mean {guess!r}?" if guess else f"it takes {join_names(accepted) or 'none'}"
+            raise OptionError(f"the sampler {name!r} has no parameter {key!r}: {hint}")
 
 
 def finds_clients(name: str) -> bool:
@@ -204,6 +224,11 @@ def sample_clients(sampler: Sampler | FunctionSampler, table: TaskTable, clients
     """Sample, and check the assignment: the number of clients, known items, no repeats."""
     clients = check_client_count(clients)
     assignment = sampler.sample(table, clients, seed)
+    if not isinstance(assignment, Assignment):
+        raise OptionError(
+            f"{type(sampler).__name__}.sample returned {show_value(assignment)}: it returns an Assignment, such as"
+            " Assignment.from_lists"
+        )
     if len(assignment) != clients:
         raise DataError(f"the sampler made {len(assignment):,} clients, {clients:,} were asked for")
     if assignment.items.size and not 0 <= int(np.min(assignment.items)) <= int(np.max(assignment.items)) < len(table):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from functools import partial
 
+from fedagentgym.agents import AGENTS
 from fedagentgym.agents.players.own import Agent
 from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.protocols import Move, Player
-from fedagentgym.agents.text.prompts import PastTurn, Template
+from fedagentgym.agents.text.prompts import TEMPLATES, PastTurn, Template
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.make import open_env
@@ -17,6 +19,8 @@ from fedagentgym.testing.conditions import errors_as_failures, global_generators
 
 EPISODES = 6
 PARALLEL = 3
+AGENT_DUTY = "an agent has reply(observation, info), which returns a text"
+TEMPLATE_DUTY = "a template is a class derived from Template, whose methods take the same arguments and return texts"
 
 
 def check_agent(agent: str | Player, *, env: str = "fedagentgym/Guess-v0", **settings: object) -> None:
@@ -38,7 +42,7 @@ def check_agent(agent: str | Player, *, env: str = "fedagentgym/Guess-v0", **set
         >>> from fedagentgym.testing import check_agent
         >>> check_agent("random")
     """
-    with errors_as_failures():
+    with errors_as_failures(AGENT_DUTY, partial(_find_agent, agent), who="the agent"):
         made = open_env(env)
         assert not settings or isinstance(agent, str), "settings are for an agent that is given by its name"
         player = make_agent({"name": agent, **settings} if isinstance(agent, str) else agent, made, seed=0)
@@ -58,6 +62,10 @@ def check_agent(agent: str | Player, *, env: str = "fedagentgym/Guess-v0", **set
             alone = played_moves(player, made, 1)
             assert first == alone, f"{name} plays an episode differently when others are played in parallel{hint}"
         player.close()
+
+
+def _find_agent(agent: str | Player) -> object:
+    return AGENTS.get(agent) if isinstance(agent, str) else type(agent)
 
 
 def played_moves(agent: Player, env: TextEnv, parallel: int) -> list[list[Move]]:
@@ -104,7 +112,6 @@ def check_moves(name: str, moves: Sequence[Move], rows: Sequence[int]) -> None:
         )
 
 
-@errors_as_failures()
 def check_template(name: str, env: str = "fedagentgym/Guess-v0") -> None:
     """Check that a registered prompt template renders every prompt of an episode, the same each time and with what is seen now.
 
@@ -119,7 +126,8 @@ def check_template(name: str, env: str = "fedagentgym/Guess-v0") -> None:
         >>> from fedagentgym.testing import check_template
         >>> check_template("compact")
     """
-    with open_env(env) as opened:
+    known = errors_as_failures(TEMPLATE_DUTY, partial(TEMPLATES.get, name), who=f"the template {name!r}")
+    with known, open_env(env) as opened:
         for think in (False, True):
             template = Template(name, think)
             assert pickle.loads(pickle.dumps(template)) == template, (

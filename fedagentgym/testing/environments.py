@@ -5,33 +5,35 @@ from __future__ import annotations
 import json
 import math
 import pickle
-import traceback
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from functools import partial
 from itertools import combinations, islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedagentgym.base.encoding import digest
-from fedagentgym.base.errors import DataError, FedAgentGymError, describe_error, show_value
+from fedagentgym.base.errors import DataError, describe_error, show_value
+from fedagentgym.base.imports import is_env_id
 from fedagentgym.base.streams import stream
 from fedagentgym.envs import ENVIRONMENTS
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.make import EnvLike, open_env
 from fedagentgym.envs.pool import TaskPool, represent
 from fedagentgym.envs.protocols import Expert
+from fedagentgym.envs.registry import find_env_id
 from fedagentgym.envs.scripted import random_action
-from fedagentgym.envs.variants import assign_variants, complete_request
+from fedagentgym.envs.tasks import Task, from_plain_payload, to_plain_payload
+from fedagentgym.envs.variants import ClientVariant, assign_variants, complete_request, variants_of
 from fedagentgym.envs.view import SLOT, Episode
 from fedagentgym.partitions import split_files
 from fedagentgym.partitions.client_split import federate
 from fedagentgym.partitions.division import dump_parameters, make_sampler, sample_clients
+from fedagentgym.partitions.samplers import SAMPLERS
 from fedagentgym.partitions.table import TaskTable, encode_values
 from fedagentgym.partitions.verification import COMPARED_TASKS, find_same_tasks, has_own_tasks
-from fedagentgym.testing.conditions import errors_as_failures, global_generators_untouched
+from fedagentgym.testing.conditions import call_hook, errors_as_failures, global_generators_untouched
 
 GOLDEN_STEPS = 20
 PLAYED = 6
@@ -39,15 +41,27 @@ PLAYED = 6
 MAX_COMPARED = 2000
 """Tasks of each split that are compared with those of another."""
 HINTS = {
-    "load_pool": ": it returns the tasks of a split, TaskPool.from_records(tasks, env=self.id, split=split)",
-    "begin": ': it returns `return state, View(observation="...")`',
-    "advance": ": any text is an action, and one that is not understood gives View(..., valid=False)",
-    "act": ": an expert is asked at every turn, looks at the episode, and copes with any action before",
-    "expert": ": it returns an object with act(episode)",
+    "load_pool": "it returns the tasks of a split, TaskPool.from_records(tasks, env=self.id, split=split)",
+    "begin": 'it returns `return state, View(observation="...")`',
+    "advance": "any text is an action, and one that is not understood gives View(..., valid=False)",
+    "act": "it is called as act(episode) at every turn, looks at the episode, and copes with any action before",
+    "expert": "it is called as expert() and returns an object with act(episode)",
+    "vocabulary": "it is called as vocabulary() and returns a list of texts",
+    "goal": "it is called as goal(task) and returns a text",
+    "find_member": "it is called as find_member(task) and returns an environment",
+    "set_up": "it is called as set_up() when the environment is made, and makes what is needed before tasks are loaded",
+    "change_view": "it is called as change_view(view) and returns a View",
+    "change_action": "it is called as change_action(action) and returns a text",
+    "close": "it is called as close() when the environment is no longer needed, even twice",
 }
 """The duty of each method, which follows the message about an error in it."""
-CALLERS = {"reset_many": "begin", "step_many": "advance"} | {name: name for name in HINTS}
-"""Function in a traceback -> the method that failed. The caller tells it where a method was defined under another name."""
+CALLERS = {
+    "TextEnv.reset_many": "begin",
+    "TextEnv.step_many": "advance",
+    "TextEnv.__init__": "set_up",
+    "_load_pool": "load_pool",
+}
+"""Function that calls a method -> the method. It tells which one failed where a method was defined under another name."""
 INFO_TYPES: dict[str, type | tuple[type, ...]] = {
     "task": str,
     "category": str,
@@ -95,7 +109,7 @@ def check_env(env: EnvLike, **options: Any) -> None:
     """
     from gymnasium.utils.env_checker import check_env as gymnasium_check
 
-    with _one_sentence():
+    with errors_as_failures(find=partial(_find_class, env), hints=HINTS, callers=CALLERS):
         checked = open_env(env, **options)
         _check_description(checked)
         _check_pools(checked)
@@ -124,23 +138,14 @@ def check_env(env: EnvLike, **options: Any) -> None:
                 "checked",
                 stacklevel=3,
             )
-        checked.close()
+        call_hook(checked, "close")
 
 
-@contextmanager
-def _one_sentence() -> Iterator[None]:
-    """Convert whatever the checked class raises into a failed check that names the line."""
-    try:
-        yield
-    except (AssertionError, Warning):
-        raise
-    except FedAgentGymError as error:
-        raise AssertionError(str(error)) from error
-    except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        method = next((CALLERS[one.name] for one in reversed(frames) if one.name in CALLERS), "it")
-        where = f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}"
-        raise AssertionError(f"{method} ({where}) raised {describe_error(error)}{HINTS.get(method, '')}") from error
+def _find_class(env: EnvLike) -> object:
+    """The class of what is checked, for the place of its definition."""
+    if isinstance(env, str):
+        return ENVIRONMENTS.get(find_env_id(env))
+    return env if isinstance(env, type) else type(getattr(env, "unwrapped", env))
 
 
 def digest_episode(env: EnvLike) -> str:
@@ -223,6 +228,7 @@ def _check_description(env: TextEnv) -> None:
     for name in ("id", "role", "action_help"):
         text = getattr(env, name)
         assert text.strip(), f"the class attribute {name} is empty: {name} = 'a text for agents and people'"
+    assert is_env_id(env.id), f"the class attribute id has the form 'namespace/Name-v0', got {env.id!r}"
     assert (type(env).__doc__ or "").strip(), (
         f'{type(env).__name__} has no docstring: it is the environment\'s page, """Find a hidden number by asking."""'
     )
@@ -230,18 +236,34 @@ def _check_description(env: TextEnv) -> None:
     assert isinstance(names, tuple) and all(isinstance(name, str) for name in names), (
         f'reward_names is a tuple of names, ("accuracy/maze",), got {names!r}'
     )
-    words = env.vocabulary()
-    assert not isinstance(words, str) and all(isinstance(word, str) for word in words), (
-        "vocabulary() gives something other than words: return a list of texts"
-    )
+    words = call_hook(env, "vocabulary")
+    assert (
+        isinstance(words, Iterable) and not isinstance(words, str) and all(isinstance(word, str) for word in words)
+    ), "vocabulary() gives something other than words: return a list of texts"
     for split in env.evaluation_splits:
         assert split in env.splits, f"the evaluation split {split!r} is not among {env.splits}"
     for option, field in type(env.options).model_fields.items():
         assert field.description, f"the option {option!r} has no description: {option} = task(default, description=...)"
     task = env.pool[0]
-    found, member = env.goal(task), env.find_member(task)
+    found, member = call_hook(env, "goal", task), call_hook(env, "find_member", task)
+    _check_payload(env, task)
     assert isinstance(found, str), f"goal(task) returns a text, got {show_value(found)}"
     assert isinstance(member, TextEnv), f"find_member(task) returns an environment, got {show_value(member)}"
+
+
+def _check_payload(env: TextEnv, task: Task) -> None:
+    """Check that a payload comes back from a file by the declared type."""
+    if env.payload_type is Any:
+        return
+    try:
+        plain = json.loads(json.dumps(to_plain_payload(task.payload)))
+        same = from_plain_payload(plain, env.payload_type) == task.payload
+    except Exception:  # a type that pydantic cannot read, or a payload that no file can hold
+        same = False
+    assert same, (
+        f"payload_type is the type of the payloads, by which they are read from files: {show_value(env.payload_type)} does not"
+        f" give back {show_value(task.payload)}"
+    )
 
 
 def _check_pools(env: TextEnv) -> None:
@@ -358,13 +380,13 @@ def _check_expert(env: TextEnv) -> None:
     """Check that the expert's actions are admissible and that its episodes end."""
     solved, ended = 0, 0
     for number in range(PLAYED):
-        expert = env.expert()
+        expert = call_hook(env, "expert")
         assert callable(getattr(expert, "act", None)), (
             f"expert() returns an object with act(episode), got {show_value(expert)}"
         )
         (episode,) = env.reset_many([env.pool[number % len(env.pool)]], [number])
         while not episode.over:
-            action = expert.act(episode)
+            action = call_hook(expert, "act", episode)
             assert isinstance(action, str), f"expert().act(episode) returns an action, a text, got {show_value(action)}"
             allowed = episode.view.admissible
             fits = allowed is None or action in allowed
@@ -484,9 +506,12 @@ def _check_ungraded(env: TextEnv) -> None:
 
 CLIENTS = 24
 OPENED = 3
+VARIANT_DUTY = "a variant has draw(seed, client), which returns an instance of its client_variant"
+SAMPLER_DUTY = (
+    "a sampler is called as (table, clients, seed) and returns an Assignment, or a list of task ids for each client"
+)
 
 
-@errors_as_failures()
 def check_variant(env_id: str, kind: str, *, env: Mapping[str, Any] | None = None, **parameters: Any) -> None:
     """Check a variant that an environment declares, or that was registered for it.
 
@@ -502,28 +527,54 @@ def check_variant(env_id: str, kind: str, *, env: Mapping[str, Any] | None = Non
     Raises:
         AssertionError: What is wrong, in one sentence.
     """
-    options = dict(env or {})
+    with errors_as_failures(VARIANT_DUTY, partial(_find_variant, env_id, kind), who=f"the variant {kind!r}"):
+        options = dict(env or {})
+        cls = ENVIRONMENTS.get(env_id)
+        request = complete_request(cls.id, cls.variants, {"kind": kind, **parameters})
+        drawn = assign_variants(cls.id, cls.variants, request, 0, CLIENTS)
+        assert drawn == assign_variants(cls.id, cls.variants, request, 0, CLIENTS), (
+            f"{kind} draws another variant each time"
+        )
+        few = assign_variants(cls.id, cls.variants, request, 0, 2)
+        assert drawn[:2] == few, f"{kind} draws another variant where there are more clients"
+        different = list({json.dumps(one, sort_keys=True): one for one in drawn}.values())
+        assert len(different) > 1, f"{kind} gives the same variant to every client"
+        made = federate(env_id, clients=CLIENTS, tasks_per_client=1, variant=request, env=options)
+        stored = split_files.from_json(json.loads(split_files.to_json(made.record)), "the split of the check")
+        assert list(stored.variants) == list(drawn), f"{kind} comes out of a split file changed"
+        plain = open_env(env_id, **options)
+        for one in different[:OPENED]:
+            changed = open_env(env_id, **options, variant=one)
+            assert changed.pool.digest == plain.pool.digest, f"{kind} changes which tasks there are"
+            _check_grades(kind, changed)
+            check_env(changed)
+
+
+def _find_variant(env_id: str, kind: str) -> object:
     cls = ENVIRONMENTS.get(env_id)
-    request = complete_request(cls.id, cls.variants, {"kind": kind, **parameters})
-    drawn = assign_variants(cls.id, cls.variants, request, 0, CLIENTS)
-    assert drawn == assign_variants(cls.id, cls.variants, request, 0, CLIENTS), (
-        f"{kind} draws another variant each time"
-    )
-    few = assign_variants(cls.id, cls.variants, request, 0, 2)
-    assert drawn[:2] == few, f"{kind} draws another variant where there are more clients"
-    different = list({json.dumps(one, sort_keys=True): one for one in drawn}.values())
-    assert len(different) > 1, f"{kind} gives the same variant to every client"
-    made = federate(env_id, clients=CLIENTS, tasks_per_client=1, variant=request, env=options)
-    stored = split_files.from_json(json.loads(split_files.to_json(made.record)), "the split of the check")
-    assert list(stored.variants) == list(drawn), f"{kind} comes out of a split file changed"
-    plain = open_env(env_id, **options)
-    for one in different[:OPENED]:
-        changed = open_env(env_id, **options, variant=one)
-        assert changed.pool.digest == plain.pool.digest, f"{kind} changes which tasks there are"
-        check_env(changed)
+    return variants_of(cls.id, cls.variants)[kind]
 
 
-@errors_as_failures()
+def _check_grades(kind: str, env: TextEnv) -> None:
+    """Check that a client's view of an episode has the grades of the unchanged one."""
+    variant = env.variant
+    if variant is None or type(variant).change_view is ClientVariant.change_view:
+        return
+    for action, episode in play_steps(env, GOLDEN_STEPS):
+        if not episode.turn:
+            before = episode
+            continue
+        _, view = env.advance(before.state, variant.change_action(action))
+        seen = variant.change_view(view)
+        for name in ("reward", "score", "success", "done", "rewards"):
+            was, now = getattr(view, name), getattr(seen, name)
+            assert was == now, (
+                f"{kind}: change_view changes the {name} of a view from {was} to {now}: it changes what the client sees, and"
+                " no grade"
+            )
+        before = episode
+
+
 def check_sampler(name: str, *, clients: int = 10, tasks: int = 600, categories: int = 5, **parameters: Any) -> None:
     """Check a registered sampler on a made-up pool, whose tasks have a field `user` with about 15 tasks each.
 
@@ -544,21 +595,24 @@ def check_sampler(name: str, *, clients: int = 10, tasks: int = 600, categories:
         >>> from fedagentgym.testing import check_sampler
         >>> check_sampler("uniform", tasks_per_client=20)
     """
-    draws = stream(0, "check sampler")
-    weights = [1.0 / (1 + code) for code in range(categories)]
-    codes = np.concatenate([np.arange(categories), draws.weighted(weights, size=tasks - categories)])
-    names = tuple(f"category {code:02d}" for code in range(categories))
-    ids = [f"check/train/{number:05d}" for number in range(tasks)]
-    solved = draws.uniform(tasks) < 0.5
-    users = encode_values((draws.permutation(tasks) % max(tasks // 15, 1)).tolist())
-    table = TaskTable(ids, names, codes, np.arange(tasks), solved, {"user": users}.__getitem__)
-    sampler = make_sampler(name, parameters)
-    with global_generators_untouched(name):
-        first = sample_clients(sampler, table, clients, 0)
-    assert first.items.size, f"{name} gives out no task at all"
-    assert first.same_as(sample_clients(sampler, table, clients, 0)), f"{name} gives another split for the same seed"
-    others = [sample_clients(sampler, table, clients, seed) for seed in (1, 2, 3)]
-    assert any(not first.same_as(other) for other in others), f"{name} does not depend on the seed"
-    stored = json.loads(json.dumps(dump_parameters(sampler)))
-    again = sample_clients(make_sampler(name, stored), table, clients, 0)
-    assert first.same_as(again), f"{name} gives another split for the parameters that a split file would hold"
+    with errors_as_failures(SAMPLER_DUTY, partial(SAMPLERS.get, name), who=f"the sampler {name!r}"):
+        draws = stream(0, "check sampler")
+        weights = [1.0 / (1 + code) for code in range(categories)]
+        codes = np.concatenate([np.arange(categories), draws.weighted(weights, size=tasks - categories)])
+        names = tuple(f"category {code:02d}" for code in range(categories))
+        ids = [f"check/train/{number:05d}" for number in range(tasks)]
+        solved = draws.uniform(tasks) < 0.5
+        users = encode_values((draws.permutation(tasks) % max(tasks // 15, 1)).tolist())
+        table = TaskTable(ids, names, codes, np.arange(tasks), solved, {"user": users}.__getitem__)
+        sampler = make_sampler(name, parameters)
+        with global_generators_untouched(name):
+            first = sample_clients(sampler, table, clients, 0)
+        assert first.items.size, f"{name} gives out no task at all"
+        assert first.same_as(sample_clients(sampler, table, clients, 0)), (
+            f"{name} gives another split for the same seed"
+        )
+        others = [sample_clients(sampler, table, clients, seed) for seed in (1, 2, 3)]
+        assert any(not first.same_as(other) for other in others), f"{name} does not depend on the seed"
+        stored = json.loads(json.dumps(dump_parameters(sampler)))
+        again = sample_clients(make_sampler(name, stored), table, clients, 0)
+        assert first.same_as(again), f"{name} gives another split for the parameters that a split file would hold"

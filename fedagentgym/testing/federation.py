@@ -5,12 +5,20 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from fedagentgym.base.settings import NamedSettings
-from fedagentgym.federation.aggregation import AGGREGATION_RULES, Aggregation, AggregationRule, Mean, aggregate
+from fedagentgym.federation.aggregation import (
+    AGGREGATION_RULES,
+    Aggregation,
+    AggregationRule,
+    Mean,
+    aggregate,
+    compute_weights,
+)
 from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.backends import BACKENDS, Backend
 from fedagentgym.federation.backends.in_process import open_backend
@@ -20,6 +28,7 @@ from fedagentgym.testing.conditions import errors_as_failures, global_generators
 
 SHAPES: Mapping[str, tuple[int, ...]] = {"bias": (3,), "scale": (), "weight": (4, 5)}
 EXAMPLES = (3.0, 1.0, 8.0, 2.0)
+RULE_DUTY = "a rule has begin(state), which returns an object with add(update, weight) and finish()"
 
 
 class _Holder(NamedSettings):
@@ -47,7 +56,7 @@ def check_aggregation(name: str, **settings: object) -> None:
         >>> from fedagentgym.testing import check_aggregation
         >>> check_aggregation("fedadam", beta1=0.8)
     """
-    with errors_as_failures():
+    with errors_as_failures(RULE_DUTY, partial(AGGREGATION_RULES.get, name), who=f"the aggregation rule {name!r}"):
         found = AGGREGATION_RULES.get(name)
         assert isinstance(found, type) and issubclass(found, AggregationRule), (
             f"{name} is not a class derived from fedagentgym.federation.AggregationRule"
@@ -55,7 +64,7 @@ def check_aggregation(name: str, **settings: object) -> None:
         rule = _load({"name": name, **settings})
         assert _load(rule.model_dump(mode="json")) == rule, f"the settings of {name} do not survive a file"
         examples = [EXAMPLES[client % len(EXAMPLES)] for client in range(max(len(EXAMPLES), rule.least_updates))]
-        weights = rule.weigh(list(examples))
+        weights = compute_weights(rule, list(examples))
         assert len(weights) == len(examples), f"{name} weighs {len(examples)} clients by {len(weights)} numbers"
         assert all(np.isfinite(weight) and weight >= 0 for weight in weights), f"{name} gives a weight that is not >= 0"
         state = ServerState(_make_parameters(0), memory={"kept": 1})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from fedagentgym.base.imports import Registry
 from fedagentgym.base.streams import Stream, stream
 from fedagentgym.learning.advantages import (
     ADVANTAGES,
+    OBJECTIVES,
     AdvantageEstimator,
     group_advantages,
     group_objective,
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SIZES = (8, 5, 2, 1)
+ADVANTAGE_DUTY = "an estimator has estimate(group, rewards), which returns an array over the turns for each episode"
+OBJECTIVE_DUTY = "an objective is called as objective(group) and returns one number for each episode of the group"
+LOSS_DUTY = "a loss has compute(tokens, clip), which returns PolicyTerms(loss, ratio) with one value for each token"
 WORDS = ("go", "to", "the", "left", "lamp", "red", "door")
 
 
@@ -76,7 +81,7 @@ def check_advantage(name: str, **settings: object) -> None:
         >>> from fedagentgym.testing import check_advantage
         >>> check_advantage("grpo", std="sample")
     """
-    with errors_as_failures():
+    with errors_as_failures(ADVANTAGE_DUTY, partial(ADVANTAGES.get, name), who=f"the advantage estimator {name!r}"):
         estimator: AdvantageEstimator = _load(
             ADVANTAGES, "advantage", name, settings, AdvantageEstimator, "AdvantageEstimator"
         )
@@ -121,7 +126,8 @@ def check_objective(name: str) -> None:
         >>> check_objective("length")
     """
     assert name not in ("reward", "score"), f"{name!r} is the environment's reward: choose another name"
-    with errors_as_failures(), global_generators_untouched(name):
+    known = errors_as_failures(OBJECTIVE_DUTY, partial(OBJECTIVES.get, name), who=f"the objective {name!r}")
+    with known, global_generators_untouched(name):
         for group in sample_groups():
             first = group_objective(group, name)
             assert group_objective(group, name) == first, f"{name} gives the same group other values each time"
@@ -150,9 +156,9 @@ def check_loss(name: str, **settings: object) -> None:
         >>> from fedagentgym.testing import check_loss
         >>> check_loss("gspo", clip=[0.1, 0.2])
     """
-    import torch
+    with errors_as_failures(LOSS_DUTY, partial(LOSSES.get, name), who=f"the policy loss {name!r}"):
+        import torch
 
-    with errors_as_failures():
         loss: BaseLoss = _load(LOSSES, "loss", name, settings, BaseLoss, "PolicyLoss")
         played, moved, advantages = _make_tokens()
         none, far = torch.zeros_like(advantages), 1e4 * (torch.arange(len(moved)) % 2)

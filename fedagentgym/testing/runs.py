@@ -7,6 +7,7 @@ import random
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -14,7 +15,7 @@ from unittest.mock import patch
 import numpy as np
 
 from fedagentgym.base.settings import merge
-from fedagentgym.experiment.trackers import make_tracker
+from fedagentgym.experiment.trackers import TRACKERS, make_tracker
 from fedagentgym.testing.conditions import errors_as_failures
 
 if TYPE_CHECKING:
@@ -179,7 +180,9 @@ def _check_card(run: RunResult, name: str, plain: Mapping[str, Any], opened: Col
         assert done <= most, f"{name}: {done:,} {what} in a run, and its card says {most:,} (round, preparation)"
 
 
-@errors_as_failures()
+TRACKER_DUTY = "a tracker has start(config), log(round_number, metrics) and finish(result)"
+
+
 def check_tracker(name: str, **options: Any) -> None:
     """Check that a registered tracker takes a whole run, leaves what it is given unchanged, and draws no random numbers.
 
@@ -190,7 +193,8 @@ def check_tracker(name: str, **options: Any) -> None:
     Raises:
         AssertionError: What is wrong, in one sentence.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    known = errors_as_failures(TRACKER_DUTY, partial(TRACKERS.get, name), who=f"the tracker {name!r}")
+    with known, tempfile.TemporaryDirectory() as folder:
         config = {"name": "check", "seed": 0, "output": {"folder": folder}, "federation": {"rounds": 2}}
         result = {"rounds": 2, "final": {"round": 2}, "seconds": 1.0}
         metrics = {"train/loss": 0.5, "eval/success": 0.25, "bytes/total": 10.0, "failures": 0.0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 import pytest
@@ -78,6 +79,24 @@ def test_wrong_settings_are_one_sentence(data: object, sentence: str) -> None:
     with pytest.raises(OptionError) as caught:
         Outer.load(data, "run")
     assert sentence in str(caught.value) and "\n" not in str(caught.value)
+
+
+class Needy(Settings):
+    rate: float
+    inner: Inner = Inner()
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        ({"raet": 1.0}, "unknown key 'run.raet': did you mean 'rate'?"),
+        ({}, "the key 'run.rate' is missing"),
+        ({"inner": {"raet": 1.0}}, "the key 'run.rate' is missing"),
+    ],
+)
+def test_a_misspelt_key_is_told_before_the_missing_one(data: object, sentence: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(sentence)):
+        Needy.load(data, "run")
 
 
 @pytest.mark.parametrize("data", [{"inner": {"name": "a"}}, {"inner": {"name": 1}}, {"x": 1}, [], {"inner": 1e200}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import pickle
 import subprocess
@@ -25,10 +26,12 @@ from fedagentgym.base.streams import stream
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.guess import GuessEnv
-from fedagentgym.envs.make import env_class
+from fedagentgym.envs.make import env_class, make
+from fedagentgym.envs.options import RESERVED, EnvOptions, task
 from fedagentgym.envs.pool import TaskPool, represent
 from fedagentgym.envs.registry import ENVIRONMENTS
 from fedagentgym.envs.tasks import TaskIds
+from fedagentgym.registration import make_env
 from fedagentgym.testing import check_env, play_steps
 
 GUESS = "fedagentgym/Guess-v0"
@@ -320,12 +323,73 @@ def test_payloads_of_sets_have_one_digest_in_every_process() -> None:
     assert len(seen) == 1
 
 
+class MyGuess(GuessEnv):
+    """An environment of your own."""
+
+    id = "mine/Guess-v0"
+
+
+@pytest.fixture
+def registries_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ENVIRONMENTS, "_entries", dict(ENVIRONMENTS._entries))
+    for name in ("mine/Guess-v0", "mine/Named-v0"):
+        monkeypatch.setitem(gymnasium.registry, name, None)
+        del gymnasium.registry[name]
+
+
+@pytest.mark.usefixtures("registries_as_before")
 def test_an_environment_of_your_own_registers_under_its_id() -> None:
-    fedagentgym.register_env("mine/Guess-v0", "fedagentgym.envs.guess:GuessEnv", replace=True)
+    fedagentgym.register_env("mine/Guess-v0", f"{__name__}:MyGuess", replace=True)
     assert gymnasium.make("mine/Guess-v0").reset(seed=0)[1]["task"].startswith("guess/")
-    for wrong in ("Guess", "mine/Guess"):
-        with pytest.raises(OptionError, match="form"):
-            fedagentgym.register_env(wrong, "a:b")
+
+
+WRONG_IDS = (
+    "Guess",
+    "mine/Guess",
+    "mine/-very",
+    "mine/Maze-v",
+    "mine/Maze-v1x",
+    "mine/Ma ze-v0",
+    "mine/x/Maze-v0",
+    " me/Maze-v0",
+)
+
+
+@pytest.mark.parametrize("env_id", WRONG_IDS)
+def test_an_id_of_another_form_registers_nothing(env_id: str) -> None:
+    before = (ENVIRONMENTS.names(), set(gymnasium.registry))
+    for target in ("a:b", type("Maze", (GuessEnv,), {"id": env_id})):
+        with pytest.raises(OptionError, match="form 'namespace/Name-v0'"):
+            fedagentgym.register_env(env_id, target)
+    assert (ENVIRONMENTS.names(), set(gymnasium.registry)) == before
+
+
+def test_the_reserved_names_are_all_that_make_takes() -> None:
+    taken = [*inspect.signature(make).parameters, *inspect.signature(make_env).parameters]
+    assert set(taken) - {"options"} <= RESERVED
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED))
+def test_no_option_has_the_name_of_what_make_takes_itself(name: str) -> None:
+    fields = {name: task("a", description="d"), "__annotations__": {name: str}, "__module__": __name__}
+    with pytest.raises(
+        OptionError, match=f"Mine has an option '{name}', which is what gymnasium.make or open_env takes itself"
+    ):
+        type("Mine", (EnvOptions,), fields)
+
+
+@pytest.mark.usefixtures("registries_as_before")
+def test_the_id_of_a_class_is_the_one_that_it_is_registered_by() -> None:
+    with pytest.raises(
+        OptionError, match="MyGuess is registered as 'mine/Other-v0', but its class attribute id is 'mine/Guess"
+    ):
+        fedagentgym.register_env("mine/Other-v0", MyGuess)
+    with pytest.raises(OptionError, match="'3' is no class derived from TextEnv"):
+        fedagentgym.register_env("mine/Other-v0", 3)  # type: ignore[arg-type]
+    assert "mine/Other-v0" not in ENVIRONMENTS and "mine/Other-v0" not in gymnasium.registry
+    fedagentgym.register_env("mine/Named-v0", f"{__name__}:MyGuess", replace=True)
+    with pytest.raises(OptionError, match="is registered as 'mine/Named-v0'"):  # known when it is imported
+        open_env("mine/Named-v0")
 
 
 def test_conformance_catches_a_broken_environment() -> None:

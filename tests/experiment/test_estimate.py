@@ -164,7 +164,9 @@ def test_preparation_and_its_renewals_are_counted(tmp_path: Path) -> None:
     [
         ["evaluation={tasks: 5, every: 1}"],
         ["evaluation={tasks: 5, every: 2, repeats: 3}", "ranking={tasks: 7, repeats: 2}"],
-        ["evaluation={sets: [{name: a, tasks: 3}, {name: b, split: val, repeats: 2}], tasks: 4, every: 3}"],
+        [
+            "evaluation={sets: [{name: a, split: test, tasks: 3}, {name: b, split: val, repeats: 2}], tasks: 4, every: 3}"
+        ],
         ["evaluation={every: 4}", "env.options.size=tiny", "env.id=fedagentgym/Math-v0", "partition.roles={}"],
         ["evaluation=null"],
     ],

@@ -22,7 +22,7 @@ from fedagentgym.experiment.opened import open_data
 from fedagentgym.experiment.record import read_result
 from fedagentgym.experiment.run import resume, train
 from fedagentgym.federation.commits import read_chain
-from fedagentgym.learning.evaluation import evaluate, evaluate_sets, open_sets
+from fedagentgym.learning.evaluation import count_evaluated, evaluate, evaluate_sets, open_sets
 from fedagentgym.learning.settings import EvaluationSettings
 from fedagentgym.partitions import federate
 from fedagentgym.testing.runs import SMALL_CONFIG
@@ -95,7 +95,8 @@ def test_no_test_set_takes_part_in_choosing_the_best_round(finished: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("sets", "choice"), [([{"name": "b"}], None), ([{"name": "a", "split": "val", "select": False}], None)]
+    ("sets", "choice"),
+    [([{"name": "b", "split": "test"}], None), ([{"name": "a", "split": "val", "select": False}], None)],
 )
 def test_without_a_set_that_chooses_there_is_no_best_round(sets: list[dict[str, Any]], choice: None) -> None:
     from fedagentgym.agents.presets import make_agent
@@ -129,7 +130,9 @@ def test_the_episodes_of_every_set_are_replayed(finished: Path, capsys: pytest.C
 def test_a_set_alone_is_judged_as_evaluate_does() -> None:
     from fedagentgym.agents.presets import make_agent
 
-    settings = EvaluationSettings.load({"tasks": 5, "sets": [{"name": "a", "split": "val"}, {"name": "b"}]})
+    settings = EvaluationSettings.load(
+        {"tasks": 5, "sets": [{"name": "a", "split": "val"}, {"name": "b", "split": "test"}]}
+    )
     opened = open_sets(settings, MATH, {"size": "tiny"})
     agent = make_agent("random")
     together = evaluate_sets(agent, opened, settings, seed=3)
@@ -251,6 +254,17 @@ def test_a_data_set_is_judged_on_by_its_name(tmp_path: Path, monkeypatch: pytest
     opened = open_sets(settings, MATH, {"size": "tiny"})
     assert [one.env.id for one in opened] == [MATH, MATH, "fedagentgym/Code-v0"]
     assert [one.settings.repeats for one in opened] == [1, 1, 2] and all(len(one.env.pool) == 1 for one in opened)
+
+
+@pytest.mark.parametrize("one", ["gms8k", {"name": "gms8k", "tasks": 3}])
+def test_a_misspelt_data_set_is_not_the_runs_own_environment(one: str | dict[str, Any]) -> None:
+    settings = EvaluationSettings.load({"sets": [one]})
+    with pytest.raises(FedAgentGymError, match=r"evaluation set 'gms8k'.*did you mean 'gsm8k'.*names its split"):
+        open_sets(settings, MATH, {"size": "tiny"})
+    with pytest.raises(FedAgentGymError, match="did you mean 'gsm8k'"):
+        count_evaluated(settings, MATH, {"size": "tiny"})
+    own = EvaluationSettings.load({"sets": [{"name": "gms8k", "split": "test"}]})
+    assert open_sets(own, MATH, {"size": "tiny"})[0].env.id == MATH
 
 
 def test_clients_of_different_data_sets_are_judged_on_each_and_on_their_own(

@@ -409,6 +409,30 @@ def test_a_method_with_weights_of_its_own_is_refused_beside_a_rule_that_ignores_
     )
 
 
+class BySizeSettings(AveragingSettings):
+    name: str = "careful"
+
+    def weigh(self, examples: Sequence[float]) -> list[float]:
+        return [example**0.5 for example in examples]
+
+
+class BySize(Averaging[BySizeSettings]):
+    """One whose settings weigh by the numbers of tasks, whatever the rule."""
+
+    settings_class = BySizeSettings
+
+
+@pytest.mark.parametrize(("method", "by"), [(Careful, "its own weights"), (BySize, "their numbers of tasks")])
+def test_a_method_with_weights_of_its_own_is_refused_beside_privacy(
+    method: type[Any], by: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    register(ALGORITHMS, monkeypatch, "careful", method)
+    privacy = {"clip_norm": 1.0, "noise_multiplier": 1.0, "delta": 0.01}
+    said = refused(write(tmp_path, {"name": "careful", "privacy": privacy}, EQUAL), capsys)
+    assert f"algorithm.privacy weighs all clients alike, but careful weighs its clients by {by}" in said
+
+
 def test_weights_that_are_known_late_are_refused_then(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -336,6 +336,8 @@ def test_own_function_as_sampler() -> None:
 def test_parameters_are_checked() -> None:
     with pytest.raises(OptionError, match="did you mean 'omega'"):
         make_sampler("preference", {"omga": 1.0, "omega": 1.0, "tasks_per_client": 3})
+    with pytest.raises(OptionError, match="the sampler 'dirichlet' has no parameter 'alfa': did you mean 'alpha'"):
+        make_sampler("dirichlet", {"alfa": 1.0})
     with pytest.raises(OptionError, match="needs omega"):
         make_sampler("preference", {"tasks_per_client": 3})
     with pytest.raises(OptionError, match="omega"):

@@ -14,7 +14,7 @@ import pytest
 
 from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.base.streams import stream
-from fedagentgym.envs import EnvOptions, TaskPool, TextEnv, View, open_env, task
+from fedagentgym.envs import ENVIRONMENTS, EnvOptions, TaskPool, TextEnv, View, open_env, task
 from fedagentgym.registration import register_env
 from fedagentgym.testing import check_env
 
@@ -201,6 +201,22 @@ WRONG: dict[str, tuple[type[Any], str]] = {
     "an evaluation split that is none": (wrong(evaluation_splits=("dev",)), "the evaluation split 'dev' is not among"),
     "vocabulary is a text": (wrong(vocabulary=lambda self: "Place 0"), "return a list of texts"),
     "vocabulary of numbers": (wrong(vocabulary=lambda self: [1, 2]), "return a list of texts"),
+    "vocabulary is None": (wrong(vocabulary=lambda self: None), "return a list of texts"),
+    "vocabulary takes more": (
+        wrong(vocabulary=lambda self, size: []),
+        r"vocabulary \(test_wrong_environments.py, line \d+\) raised TypeError.*it is called as vocabulary\(\)",
+    ),
+    "goal fails": (wrong(goal=lambda self, task: {}["x"]), r"goal \(test_wrong_environments.py, line \d+\) raised KeyError"),
+    "set_up fails": (
+        wrong(set_up=lambda self: 1 / 0),
+        r"set_up \(test_wrong_environments.py, line \d+\) raised ZeroDivisionError: division by zero: it is called as set_up",
+    ),
+    "set_up takes more": (wrong(set_up=lambda self, size: None), r"set_up \(test_wrong_environments.py, line \d+\) raised TypeE"),
+    "close fails": (wrong(close=lambda self: 1 / 0), r"close \(test_wrong_environments.py, line \d+\) raised ZeroDivision"),
+    "split_aliases is a list": (wrong(split_aliases=["dev"]), "WrongEnv.split_aliases is a mapping from other names"),
+    "splits is a text": (wrong(splits="train"), "WrongEnv.splits is a tuple of names"),
+    "variants of something else": (wrong(variants=(3,)), "WrongEnv.variants is a tuple of classes derived from Variant"),
+    "payload_type of something else": (wrong(payload_type=int), "payload_type is the type of the payloads, by which"),
     "goal is None": (wrong(goal=lambda self, task: None), r"goal\(task\) returns a text"),
     "a member is a text": (wrong(find_member=lambda self, task: "x"), r"find_member\(task\) returns an environment"),
     "no environment": (type("Other", (gymnasium.Env,), {}), "an environment is an id"),
@@ -324,6 +340,11 @@ WRONG: dict[str, tuple[type[Any], str]] = {
     # the expert
     "an expert that ends": (expert_of(count_down()), "raised StopIteration.*|an expert is asked at every turn"),
     "an expert that raises": (expert_of(lambda episode: {}["x"]), "raised KeyError: 'x'"),
+    "an expert that takes nothing": (
+        expert_of(lambda: "right"),
+        r"act \(test_wrong_environments.py, line \d+\) raised TypeError.*it is called as act\(episode\)",
+    ),
+    "expert takes more": (wrong(expert=lambda self, episode: Walker()), r"expert \(test_wrong_environments.py, line \d+\) "),
     "an expert that says nothing": (expert_of(lambda episode: None), "an action, a text, got 'None'|an action is a string"),
     "an expert that is None": (wrong(expert=lambda self: None), r"expert\(\) returns an object with act|has no attribute 'act'"),
     "an inadmissible action": (expert_of(lambda episode: "up"), "returned 'up', which is not admissible: left, right"),
@@ -376,11 +397,12 @@ MADE = [name for name in WRONG if name.split(":")[0] in ("begin", "advance")] + 
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_gymnasium_says_the_same_sentence(name: str) -> None:
+def test_gymnasium_says_the_same_sentence(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cls, sentence = WRONG[name]
-    register_env("wrong/Lamp-v0", cls, replace=True)
+    monkeypatch.setattr(ENVIRONMENTS, "_entries", dict(ENVIRONMENTS._entries))
+    register_env(cls.id, cls, replace=True)
     with pytest.raises(FedAgentGymError, match=sentence):
-        env = gymnasium.make("wrong/Lamp-v0")
+        env = gymnasium.make(cls.id)
         env.reset(seed=0)
         env.step("right")
 

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from fedagentgym.base.errors import require_type
 from fedagentgym.base.imports import Registry
 from fedagentgym.envs.view import ONE_ACTION, THINK_FIRST, describe, next_message, request_action
 
@@ -227,12 +228,16 @@ class Dialogue:
         if self.context == "window":
             shown: Sequence[PastTurn] = self.past[-self.history :] if self.history else ()
             text = self.template.render_bounded(env, self.start, shown, episode.turn, episode.view, goal, self.longest)
-            return [*opening, {"role": "user", "content": text}]
+            return [*opening, {"role": "user", "content": self._check_text(text)}]
         if self.messages:
             text = self.template.render_next(env, episode.view, goal, self.listed)
         else:
             text = self.template.render_first(env, episode.view)
-        return [*(self.messages or opening), {"role": "user", "content": text}]
+        return [*(self.messages or opening), {"role": "user", "content": self._check_text(text)}]
+
+    def _check_text(self, text: object) -> str:
+        require_type(f"the template {self.template.name!r} renders texts", text, str)
+        return str(text)
 
     def record_turn(self, episode: Episode, asked: list[Message], reply: str, action: str) -> None:
         """Remember a turn."""
