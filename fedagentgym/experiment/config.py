@@ -36,7 +36,7 @@ from fedagentgym.base.errors import (
     show_value,
     unknown_name_error,
 )
-from fedagentgym.base.escape import quote_word
+from fedagentgym.base.escape import add_plugins, quote_word
 from fedagentgym.base.files import parse_yaml, read_text
 from fedagentgym.base.imports import load_plugins
 from fedagentgym.base.settings import Settings, assign, expand_name, merge
@@ -52,6 +52,7 @@ from fedagentgym.learning.settings import (
     RankingSettings,
     WarmStartSettings,
 )
+from fedagentgym.runs.folder import RunFolder
 
 PRESETS: Any = files("fedagentgym.experiment") / "presets"
 RESUMABLE: tuple[str, ...] = (
@@ -323,7 +324,8 @@ def _parse_source(name: str) -> tuple[dict[str, Any], dict[str, Mapping[str, Any
     elif name in list_presets():
         text, where = read_preset(name), f"preset {name}"
     elif (path / "config.yaml").is_file():
-        raise OptionError(f"{name} is the folder of a run: resume it with `fedagentgym resume {quote_word(name)}`")
+        again = add_plugins(f"fedagentgym resume {quote_word(name)}", RunFolder(Path(name)).plugins)
+        raise OptionError(f"{name} is the folder of a run: resume it with `{again}`")
     else:
         guess = find_closest_name(name, list_presets())
         hint = f"did you mean {guess!r}?" if guess else f"presets are {join_names(list_presets(), 40)}"

@@ -158,7 +158,9 @@ def load_played(path: Path, name: str | None = None) -> Played:
             raise DataError(f"{format_path(path)} has no finished run")
         with result.open_run(result.keys[0], CONFIG) as first:
             config = first.config
-        return Played(name or result.entry.title, indexed, result.suite.track == "methods", path, curves, config, worlds)
+        return Played(
+            name or result.entry.title, indexed, result.suite.track == "methods", path, curves, config, worlds
+        )
     if path.is_file():
         return Played(name or get_name(path), read_file(path, 0), False, path, worlds=worlds)
     runs = find_runs(path)
