@@ -31,7 +31,7 @@ from fedagentgym.base.escape import escape_terminal
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.process import get_logger
 from fedagentgym.base.progress import show_progress
-from fedagentgym.base.rounding import format_share
+from fedagentgym.base.rounding import count_things, format_fixed, format_share
 from fedagentgym.base.statistics import CONFIDENCE, Estimate, Values, estimate_tasks
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
@@ -68,6 +68,10 @@ class Evaluation:
     tasks: int
     groups: tuple[Group, ...]
     stats: RolloutStats
+
+    def __repr__(self) -> str:
+        shown = [format_fixed(value, 3) for value in self.overall["success"]]
+        return f"Evaluation({count_things(self.tasks, 'task')}, success {shown[0]} [{shown[1]}, {shown[2]}])"
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain values for a result file.

@@ -22,7 +22,7 @@ from fedagentgym.experiment.stored import Trust
 from fedagentgym.leaderboard.play import describe_resumption, load_entry
 from fedagentgym.leaderboard.results import ENTRY
 from tests.leaderboard import forger
-from tests.leaderboard.samples import write_agents_sample, write_methods_sample
+from tests.leaderboard.samples import write_methods_sample
 
 PACKAGE = Path(fedagentgym.__file__).parent
 PLUGIN = """
