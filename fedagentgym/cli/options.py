@@ -298,7 +298,8 @@ def parse_agent_settings(name: str, assignments: Iterable[str] = ()) -> dict[str
             f"{name} is a run: evaluate its policy with --run {quote_word(name)}, or export it ({export})"
         )
     if not known and "/" not in name and not Path(name).exists() and find_model(name) is None:
-        raise unknown_name_error("agent", name, dict.fromkeys((*AGENTS.names(), *(one.name for one in list_models()))))
+        names = dict.fromkeys((*AGENTS.names(), *(one.name for one in list_models())))
+        raise unknown_name_error("agent", name, names, registered=True)
     settings: dict[str, Any] = {"name": name} if known else {"name": "transformers", "model": name}
     if not known and has_agent_file(name):
         settings = read_agent_file(name).agent.model_dump(mode="json", exclude_unset=True)
