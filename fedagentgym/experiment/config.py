@@ -40,6 +40,8 @@ from fedagentgym.base.escape import add_plugins, quote_word
 from fedagentgym.base.files import parse_yaml, read_text
 from fedagentgym.base.imports import load_plugins
 from fedagentgym.base.settings import Settings, assign, expand_name, merge
+from fedagentgym.envs.make import env_class
+from fedagentgym.envs.registry import find_env_id
 from fedagentgym.experiment.trackers import TRACKERS
 from fedagentgym.federation.algorithm import FederationSettings
 from fedagentgym.federation.backends import load_options
@@ -52,7 +54,7 @@ from fedagentgym.learning.settings import (
     RankingSettings,
     WarmStartSettings,
 )
-from fedagentgym.runs.folder import RunFolder
+from fedagentgym.runs.folder import CONFIG, RunFolder
 
 PRESETS: Any = files("fedagentgym.experiment") / "presets"
 RESUMABLE: tuple[str, ...] = (
@@ -226,7 +228,7 @@ def load_config(
             variants of the file over it.
         changes: Assignments such as `"federation.rounds=5"`, applied in order.
         plugins: Modules or files of your own. These and those of the configuration are imported first, since its other parts
-            may use what they register.
+            may use what they register. One takes the place of a file of the same name that the configuration lists.
 
     Returns:
         The configuration, with the settings of its method resolved.
@@ -268,15 +270,59 @@ def load_config(
             plain = merge(plain, {"output": {"folder": f"{found['output']['folder']}-{named.replace(',', '-')}"}})
     for change in changes:
         plain = assign(plain, change)
+    beside = _find_folder(source) if isinstance(source, str | Path) else None
     own = plain.get("plugins")  # anything but a list of texts is reported when the configuration is validated
-    own = own if isinstance(own, list | tuple) else ()
-    load_plugins([*(plugin for plugin in own if isinstance(plugin, str)), *plugins])
+    if isinstance(own, list | tuple):
+        given = {Path(plugin).name: plugin for plugin in plugins if plugin.endswith(".py")}
+        own = [_find_plugin(plugin, given, beside) if isinstance(plugin, str) else plugin for plugin in own]
+        plain = {**plain, "plugins": own}
+        load_plugins(plugin for plugin in own if isinstance(plugin, str))
+    load_plugins(plugins)
+    if beside is not None:
+        plain = _find_data(plain, beside)
     try:
         return resolve_config(plain, plugins)
     except OptionError as error:
         if isinstance(source, str) and (companion := _find_companion(source, changes)) is not None:
             raise OptionError(f"{error}; this variant changes what another one sets: {companion}") from None
         raise
+
+
+def _find_folder(source: str | Path) -> Path | None:
+    """The folder of a configuration's file, where its relative paths are looked for after the current folder. The folder of a run
+    is none: others may have made it, and what lies there is no code of the user's."""
+    file = Path(str(source).partition(":")[0])
+    return file.parent if file.name != CONFIG and os.path.isfile(file) else None  # noqa: PTH113 - as in _parse_source
+
+
+def _find_plugin(plugin: str, given: Mapping[str, str], beside: Path | None) -> str:
+    """The file of a listed plugin: the one of its name that was given, else in the current folder or beside the YAML file."""
+    if not plugin.endswith(".py"):
+        return plugin
+    return given.get(Path(plugin).name) or _look_beside(plugin, beside)
+
+
+def _look_beside(path: str, beside: Path | None) -> str:
+    if beside is None or os.path.exists(path) or not os.path.exists(beside / path):  # noqa: PTH110 - False for a name too long
+        return path
+    return str(beside / path)
+
+
+def _find_data(plain: Mapping[str, Any], beside: Path) -> Mapping[str, Any]:
+    """The configuration with the environment's data where it is."""
+    env = plain.get("env")
+    options = env.get("options") if isinstance(env, Mapping) else None
+    if not isinstance(env, Mapping) or not isinstance(options, Mapping):
+        return plain
+    try:
+        marks = env_class(find_env_id(env.get("id"))).Options.get_marks()
+    except FedAgentGymError:
+        return plain  # the validation reports what is wrong with it
+    found = {
+        name: _look_beside(value, beside) if marks.get(name) == "local" and isinstance(value, str) else value
+        for name, value in options.items()
+    }
+    return plain if found == options else {**plain, "env": {**env, "options": found}}
 
 
 def _find_companion(source: str, changes: Sequence[str]) -> str | None:
