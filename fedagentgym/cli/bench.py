@@ -753,8 +753,8 @@ def verify(
         unproven = [name for name in ("configuration", "counted") if name in open_claims]
         code = list(Result(folder).entry.publish().plugins)
         if unproven and code and code != given:
-            named = {one.name for one in given}
-            told = [f"another {one.name} than the one here" if one.name in named else one.name for one in code]
+            here = {one.name for one in given}
+            told = [f"another {one.name} than the one here" if one.name in here else one.name for one in code]
             print_result(
                 f"made with {join_names(told)}: name it (--plugin) to prove {' and '.join(unproven)}", soft_wrap=True
             )

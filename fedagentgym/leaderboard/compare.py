@@ -148,10 +148,10 @@ def load_played(path: Path, name: str | None = None) -> Played:
     if is_result(path):
         result = Result(path)
         indexed = {key: {group[0].task: group for group in result.read_groups(key)} for key in result.keys}
-        for (scenario, seed), record in result.records.items():
+        for (scenario, number), record in result.records.items():
             if record.tasks is not None:
                 own = {"env": record.env.id, "split": record.tasks.split, "options": record.env.options}
-                worlds[scenario, seed] = {**own, "pool": record.tasks.pool}
+                worlds[scenario, number] = {**own, "pool": record.tasks.pool}
             if record.curve:
                 curves.setdefault(scenario, []).append(record.curve)
         if not result.keys:
@@ -290,7 +290,8 @@ def _open_pool(world: Mapping[str, Any]) -> TaskPool:
     env = open_env(world.get("env", ""), **options, split=world.get("split", "val"))
     if env.task_set.pool != world["pool"]:
         raise DataError("it is another pool")
-    return env.whole_pool
+    whole: TaskPool = env.whole_pool
+    return whole
 
 
 def list_differing(configs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:

@@ -255,5 +255,5 @@ def test_so_may_an_unknown_agent_or_sampler(capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(FedAgentGymError, match=f"'zzz': known are .*{said}"):
         make_agent("zzz")
     with pytest.raises(FedAgentGymError, match=f"'zzz': known are .*{said}"):
-        federate("Guess", "zzz")
+        federate("Guess", partition="zzz")
     assert main(["eval", "--env", "Guess", "--agent", "zzz"]) == 2 and said in capsys.readouterr().err
