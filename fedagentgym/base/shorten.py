@@ -11,9 +11,7 @@ MAX_LENGTH = 400
 
 def _make_shortener() -> reprlib.Repr:
     found = reprlib.Repr()
-    found.maxlevel = 2
-    found.maxdict = found.maxlist = found.maxtuple = 3
-    found.maxstring = found.maxother = 60
+    vars(found).update(maxlevel=2, maxdict=3, maxlist=3, maxtuple=3, maxstring=60, maxother=60)
     return found
 
 
