@@ -14,6 +14,7 @@ from fedagentgym.agents.protocols import Decoding, Move, PlaysEpisodes, Policy, 
 from fedagentgym.agents.text.constraints import ActionTrie, TrieCache
 from fedagentgym.agents.text.prompts import ParsedReply, PastTurn, Template, parse
 from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.shorten import show_fields
 from fedagentgym.envs.protocols import get_action_tail
 from fedagentgym.envs.scripted import get_slot_text
 
@@ -55,6 +56,9 @@ class TokenAgent:
     chat: bool = False
     longest_prompt: int | None = None
     harness: PlaysEpisodes | None = None
+
+    def __repr__(self) -> str:
+        return show_fields(self)
 
     def __post_init__(self) -> None:
         if self.decoding.constrained and self.template.think:

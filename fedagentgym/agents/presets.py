@@ -105,6 +105,11 @@ def make_agent(
         )
     if callable(getattr(settings, "play", None)):
         return settings  # type: ignore[return-value]
+    if not isinstance(settings, AgentSettings | Mapping | str):
+        raise OptionError(
+            "an agent is an instance of a class derived from fedagentgym.Agent, or the name or the settings of one, got"
+            f" {show_value(settings)}"
+        )
     chosen = settings if isinstance(settings, AgentSettings) else AgentSettings.load(settings, "agent")
     target: Any = AGENTS.get(chosen.name)
     made: Player

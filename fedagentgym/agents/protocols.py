@@ -29,6 +29,7 @@ from pydantic import Field
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.settings import Settings
+from fedagentgym.base.shorten import show_fields
 
 if TYPE_CHECKING:
     import numpy as np
@@ -304,6 +305,9 @@ class Move(NamedTuple):
     fresh: bool = True
     finish: FinishReason = "stop"
     learn: bool = True
+
+    def __repr__(self) -> str:
+        return show_fields(self)
 
 
 class PlayedTurn(NamedTuple):

@@ -236,7 +236,7 @@ class AgentSettings(Settings):
     @classmethod
     def _check_template(cls, value: str | None) -> str | None:
         if value is not None and value not in TEMPLATES:
-            raise ValueError(str(unknown_name_error(TEMPLATES.kind, value, TEMPLATES.names())))
+            raise ValueError(str(unknown_name_error(TEMPLATES.kind, value, TEMPLATES.names(), registered=True)))
         return value
 
     @field_validator("request")

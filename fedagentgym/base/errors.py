@@ -57,14 +57,20 @@ def join_names(names: Iterable[str], limit: int = 8) -> str:
     return shown if len(names) <= limit else f"{shown}, ... ({len(names)} in all)"
 
 
-def unknown_name_error(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
-    """The error for an unknown name, with the nearest known one and, unless there are very many, the list of all."""
+def unknown_name_error(kind: str, name: object, known: Iterable[str], *, registered: bool = False) -> UnknownNameError:
+    """The error for an unknown name, with the nearest known one and, unless there are very many, the list of all. `registered`:
+    users register such names in files of their own, and the file may not have been named.
+
+    >>> str(unknown_name_error("loss", "huber", ["ppo", "reinforce"], registered=True))
+    "unknown loss 'huber': known are ppo, reinforce; a file of your own is named by --plugin FILE"
+    """
     names = list(known)
     text = name[:200] if isinstance(name, str) else ""
     guess = find_closest_name(text, names)
     what = f"unknown {kind} {repr(text) if text else show_value(name)}"
     if guess is None:
-        return UnknownNameError(f"{what}: known are {join_names(names) or 'none'}")
+        own = "; a file of your own is named by --plugin FILE" if registered else ""
+        return UnknownNameError(f"{what}: known are {join_names(names) or 'none'}{own}")
     rest = f" (known are {join_names(names, MAX_LISTED)})" if len(names) <= MAX_LISTED else ""
     return UnknownNameError(f"{what}: did you mean {guess!r}?{rest}")
 

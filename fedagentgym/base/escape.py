@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable
 
 from fedagentgym.base.errors import show_invisible_characters
 
@@ -47,6 +48,15 @@ def quote_word(word: object) -> str:
     """
     text = str(word)
     return shlex.quote(f"./{text}" if text.startswith("-") else text)
+
+
+def add_plugins(command: str, plugins: Iterable[str]) -> str:
+    """A printed command with the code of the user's own without which it is refused.
+
+    >>> add_plugins("fedagentgym resume runs/mine", ["my methods.py", "mine.samplers"])
+    "fedagentgym resume runs/mine --plugin 'my methods.py' --plugin mine.samplers"
+    """
+    return "".join((command, *(f" --plugin {quote_word(plugin)}" for plugin in dict.fromkeys(plugins))))
 
 
 def escape_terminal(text: str) -> str:

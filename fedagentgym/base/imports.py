@@ -295,12 +295,12 @@ class Registry:
             guess = find_closest_name(self._shorten(name[:200]), by_short)
             if guess is not None and find_closest_name(name[:200], self._entries) is None:
                 raise UnknownNameError(f"unknown {self.kind} {name[:200]!r}: did you mean {by_short[guess]!r}?")
-        raise unknown_name_error(self.kind, name, self._entries)
+        raise unknown_name_error(self.kind, name, self._entries, registered=True)
 
     def get_target(self, name: str) -> Any:
         """The registered target, not imported."""
         if name not in self:
-            raise unknown_name_error(self.kind, name, self._entries)
+            raise unknown_name_error(self.kind, name, self._entries, registered=True)
         return self._entries[name]
 
     def describe(self, name: str) -> str:

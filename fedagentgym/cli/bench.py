@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedagentgym.base.errors import DataError, OptionError, join_names, unknown_name_error
-from fedagentgym.base.escape import escape_terminal, quote_word
+from fedagentgym.base.escape import add_plugins, escape_terminal, quote_word
 from fedagentgym.base.progress import get_console, get_error_console, is_quiet, make_table, print_result
 from fedagentgym.base.rounding import count_things, format_bytes, format_fixed, format_range
 from fedagentgym.cli.completion import complete_agents, complete_suites
@@ -596,9 +596,9 @@ def _print_results(entries: Sequence[SuiteRun], as_json: bool) -> None:
     for one in entries:
         if one.left_out:
             print_result(f"{one.folder}: not played: {', '.join(one.left_out)}")
-    print_result(
-        f"next: fedagentgym bench pack {quote_word(entries[0].folder) if len(entries) == 1 else 'RUN'}", soft_wrap=True
-    )
+    pack = f"fedagentgym bench pack {quote_word(entries[0].folder) if len(entries) == 1 else 'RUN'}"
+    plugins = [path for one in entries for path in one.entry.plugin_paths]
+    print_result(f"next: {add_plugins(pack, plugins)}", soft_wrap=True)
 
 
 def _choose_measures(made: Result) -> Measures:
@@ -674,7 +674,8 @@ def pack(run: Path, to: Path, weights: Path | None, plugins: tuple[str, ...], tr
         pack_result(made, place)
         _, mean, ends = _get_ranked(made)
         score = f"{made.suite.rank_by} {mean}{f' ({ends})' if ends else ''}"
-        print_result(f"{place}: {score}; check it with: fedagentgym bench verify {quote_word(place)}", soft_wrap=True)
+        check = add_plugins(f"fedagentgym bench verify {quote_word(place)}", one.entry.plugin_paths)
+        print_result(f"{place}: {score}; check it with: {check}", soft_wrap=True)
         if weights is not None:
             below = weights / one.suite.name / one.entry.name
             policies = write_weights(one, below, trust)
@@ -724,7 +725,8 @@ def verify(
     as_json: bool,
 ) -> None:
     """Check that results are complete, replay all their episodes, and compute all their numbers again."""
-    from fedagentgym.leaderboard.results import ENTRY, find_results
+    from fedagentgym.leaderboard.entries import describe_plugins
+    from fedagentgym.leaderboard.results import ENTRY, Result, find_results
     from fedagentgym.leaderboard.verify import describe_rerun, write_verification
     from fedagentgym.leaderboard.verify import verify as verify_result
 
@@ -732,6 +734,7 @@ def verify(
     if rerun and len(folders) > 1:
         raise OptionError("--rerun is about one result: name one")
     plain = []
+    given = [one.model_copy(update={"path": None}) for one in describe_plugins(plugins)]
     for folder in folders:
         if not (folder / ENTRY).is_file() and (inside := find_results(folder)) != [folder]:
             named = f": name each, such as {inside[0]}" if inside else ""
@@ -746,6 +749,15 @@ def verify(
         print_result(f"{folder}: verified")
         rows = [(claim.status, claim.name, claim.about) for claim in found.claims]
         print_result(make_table(("", "", ""), rows, text=3))
+        open_claims = [one.name for one in found.claims if one.status != "proven"]
+        unproven = [name for name in ("configuration", "counted") if name in open_claims]
+        code = list(Result(folder).entry.publish().plugins)
+        if unproven and code and code != given:
+            here = {one.name for one in given}
+            told = [f"another {one.name} than the one here" if one.name in here else one.name for one in code]
+            print_result(
+                f"made with {join_names(told)}: name it (--plugin) to prove {' and '.join(unproven)}", soft_wrap=True
+            )
     if as_json:
         click.echo(json.dumps(plain))
 

@@ -32,6 +32,7 @@ from fedagentgym.base.files import cache_folder
 from fedagentgym.base.imports import explain_missing
 from fedagentgym.base.process import WorkInterrupted
 from fedagentgym.cli import INTERRUPTED
+from fedagentgym.version import ISSUES
 
 USER_ERROR = 2
 UNEXPECTED = 70
@@ -138,5 +139,6 @@ def _print_unexpected(error: BaseException) -> int:
     if (blame := find_blame(error)) is not None:
         return _print_error(f"{blame.describe(error)}; {where}")
     return _print_error(
-        f"something unexpected happened ({describe_error(error)}); {where}; please report it", UNEXPECTED
+        f"something unexpected happened ({describe_error(error)}); {where}; please report it: {ISSUES}",
+        UNEXPECTED,
     )

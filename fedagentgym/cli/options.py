@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedagentgym.base.errors import OptionError, unknown_name_error
-from fedagentgym.base.escape import quote_word
+from fedagentgym.base.escape import add_plugins, quote_word
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
@@ -288,16 +288,18 @@ def parse_agent_settings(name: str, assignments: Iterable[str] = ()) -> dict[str
     from fedagentgym.agents import AGENTS
     from fedagentgym.agents.model.store import find_model, list_models
     from fedagentgym.experiment.agent_file import has_agent_file, read_agent_file
+    from fedagentgym.runs.folder import RunFolder
 
     refuse_keys(assignments := tuple(assignments), {"name": f"the agent is named already, {name!r}"})
     known = name in AGENTS
     if not known and (Path(name) / "config.yaml").is_file() and (Path(name) / "rounds").is_dir():
+        export = add_plugins(f"fedagentgym export {quote_word(name)} --out FOLDER", RunFolder(Path(name)).plugins)
         raise OptionError(
-            f"{name} is a run: evaluate its policy with --run {quote_word(name)}, or export it"
-            f" (fedagentgym export {quote_word(name)} --out FOLDER)"
+            f"{name} is a run: evaluate its policy with --run {quote_word(name)}, or export it ({export})"
         )
     if not known and "/" not in name and not Path(name).exists() and find_model(name) is None:
-        raise unknown_name_error("agent", name, dict.fromkeys((*AGENTS.names(), *(one.name for one in list_models()))))
+        names = dict.fromkeys((*AGENTS.names(), *(one.name for one in list_models())))
+        raise unknown_name_error("agent", name, names, registered=True)
     settings: dict[str, Any] = {"name": name} if known else {"name": "transformers", "model": name}
     if not known and has_agent_file(name):
         settings = read_agent_file(name).agent.model_dump(mode="json", exclude_unset=True)

@@ -362,7 +362,7 @@ def _open_or_make(text: str, env: str | None, clients: int | None, seed: int, en
         return _open_split(Path(text), env_set)
     name, *assignments = re.split(r",(?![^{\[]*[}\]])", text)  # at commas that stand in no list and no mapping
     if name not in SAMPLERS:
-        raise unknown_name_error("split file or sampler", name, SAMPLERS.names())
+        raise unknown_name_error("split file or sampler", name, SAMPLERS.names(), registered=True)
     if env is None:
         raise OptionError(f"the sampler {name!r} divides the tasks of an environment: name one with --env")
     keys = [assignment.partition("=")[0].strip() for assignment in assignments]

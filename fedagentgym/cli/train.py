@@ -610,6 +610,8 @@ def init(folder: Path, config: Path, plugins: tuple[str, ...]) -> None:
         (part / "app.py").write_text(MODULE, "utf-8")
     is_held = chosen.partition.is_held
     node = 'tasks="/the/owner/client.yaml"' if is_held else 'clients="0,1"'
+    if chosen.plugins:
+        node += f' plugins="{",".join(Path(one).name if one.endswith(".py") else one for one in chosen.plugins)}"'
     several = "" if is_held else " (one SuperNode may serve several clients)"
     place = quote_word(folder)
     simulation = "" if is_held else SIMULATION.format(place=place)  # simulated nodes have no tasks of their own

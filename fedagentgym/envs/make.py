@@ -23,6 +23,7 @@ from fedagentgym.envs.protocols import ExplainsEmptySplits
 from fedagentgym.envs.registry import ENVIRONMENTS, find_env_id
 from fedagentgym.envs.tasks import TaskSet
 from fedagentgym.envs.variants import Variant, load_variant
+from fedagentgym.envs.wrappers import ShowPrompt
 
 MAX_POOLS = 16
 """Maximum number of pools that the environments of a process share."""
@@ -36,6 +37,8 @@ class EnvOpener(Protocol):
     def open_env(self) -> TextEnv: ...
 
 
+HARMLESS = (gymnasium.wrappers.OrderEnforcing, gymnasium.wrappers.PassiveEnvChecker, ShowPrompt)
+"""The wrappers that `gymnasium.make` adds, and this package's own, which shows what every agent here is shown anyway."""
 EnvLike = str | type[TextEnv] | gymnasium.Env[Any, Any] | EnvOpener
 """The forms in which functions take an environment: id or short name, class, an environment, wrapped or not, or a client."""
 
@@ -55,8 +58,8 @@ def open_env(env: EnvLike, **options: Any) -> TextEnv:
     """Open an environment without gymnasium's wrappers, for code that plays thousands of episodes.
 
     Args:
-        env: A registered id, such as `fedagentgym/Guess-v0`, its short name, `Guess`, or its class. An environment, wrapped or
-            not, is returned without its wrappers, and a client of a split opens its own.
+        env: A registered id, such as `fedagentgym/Guess-v0`, its short name, `Guess`, or its class. An environment is returned
+            without the wrappers of `gymnasium.make`; others are refused. A client of a split opens its own.
         **options: With an id or class: options, `split=`, `tasks=`, and `client_split=` with `client=`, as for `gymnasium.make`.
 
     Returns:
@@ -74,14 +77,14 @@ def open_env(env: EnvLike, **options: Any) -> TextEnv:
     if isinstance(env, str) and "client" not in options and "client_split" not in options:
         return make(env_class(find_env_id(env)), **options)
     if isinstance(env, str):
-        return gymnasium.make(find_env_id(env), disable_env_checker=True, **options).unwrapped  # type: ignore[return-value]
+        return open_env(gymnasium.make(find_env_id(env), disable_env_checker=True, **options))
     if isinstance(env, type) and issubclass(env, TextEnv):
         return make(env, **options)
     if options:
         raise OptionError(
             f"the option {sorted(options)[0]!r} can be given only with the id or the class of an environment"
         )
-    found = env.unwrapped if isinstance(env, gymnasium.Env) else None
+    found = _unwrap(env) if isinstance(env, gymnasium.Env) else None
     if not isinstance(env, type | gymnasium.Env) and callable(getattr(env, "open_env", None)):
         found = env.open_env()
     if not isinstance(found, TextEnv):
@@ -89,6 +92,21 @@ def open_env(env: EnvLike, **options: Any) -> TextEnv:
             f"an environment is an id, a short name, an environment of this package or a client, not {show_value(env)}"
         )
     return found
+
+
+def _unwrap(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    """The environment within wrappers that change nothing; others would be left out of every episode without a word."""
+    lost = list[str]()
+    while isinstance(env, gymnasium.Wrapper):
+        if not isinstance(env, HARMLESS):
+            lost.append(type(env).__name__)
+        env = env.env
+    if lost:
+        raise OptionError(
+            f"wrappers are not played here: {', '.join(lost)}; give the environment without them (env.unwrapped); its option"
+            " max_turns limits the turns, max_episode_steps does not"
+        )
+    return env
 
 
 def env_class(env_id: str) -> type[TextEnv]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from fedagentgym.base.encoding import digest, to_plain_numbers
 from fedagentgym.base.errors import DataError
+from fedagentgym.base.shorten import show_fields
 
 UNSEEN = "unseen"
 """The split whose tasks are made by templates, or are of kinds, that no other split has; not every environment has one."""
@@ -36,6 +37,9 @@ class Task:
     hardness: float | None = None
     graded: bool = True
 
+    def __repr__(self) -> str:
+        return show_fields(self)
+
 
 @dataclass(frozen=True, eq=False)
 class TaskSet:
@@ -57,6 +61,9 @@ class TaskSet:
     split: str
     pool: str
     ids: Sequence[str]
+
+    def __repr__(self) -> str:
+        return show_fields(self)
 
     def __len__(self) -> int:
         return len(self.ids)

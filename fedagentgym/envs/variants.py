@@ -208,7 +208,7 @@ def variant_class(env_id: str, declared: Sequence[type[Variant]], given: Any) ->
         load_installed_plugins()
         known = variants_of(env_id, declared)
     if given["kind"] not in known:
-        raise unknown_name_error(f"variant of {env_id}", given["kind"], known)
+        raise unknown_name_error(f"variant of {env_id}", given["kind"], known, registered=True)
     return known[given["kind"]], {key: value for key, value in given.items() if key != "kind"}
 
 

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple, Protocol
 
 from fedagentgym.base.errors import show_value
+from fedagentgym.base.shorten import show_fields
 from fedagentgym.envs.tasks import Task
 
 EMPTY: Mapping[str, Any] = {}
@@ -46,6 +47,9 @@ class View(NamedTuple):
     rewards: Mapping[str, float] = EMPTY
     extra: Mapping[str, Any] = EMPTY
 
+    def __repr__(self) -> str:
+        return show_fields(self)
+
 
 class Episode(NamedTuple):
     """One episode at one moment; it never changes.
@@ -69,6 +73,9 @@ class Episode(NamedTuple):
     reward: float = 0.0
     terminated: bool = False
     truncated: bool = False
+
+    def __repr__(self) -> str:
+        return show_fields(self)
 
     @property
     def over(self) -> bool:

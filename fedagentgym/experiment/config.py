@@ -38,11 +38,12 @@ from fedagentgym.base.errors import (
     show_value,
     unknown_name_error,
 )
-from fedagentgym.base.escape import quote_word
+from fedagentgym.base.escape import add_plugins, quote_word
 from fedagentgym.base.files import parse_yaml, read_text
 from fedagentgym.base.imports import load_plugins
 from fedagentgym.base.settings import Settings, assign, expand_name, list_leaves, list_replaced, merge
 from fedagentgym.envs.make import env_class
+from fedagentgym.envs.registry import find_env_id
 from fedagentgym.experiment.trackers import TRACKERS
 from fedagentgym.federation.algorithm import FederationSettings
 from fedagentgym.federation.backends import load_options
@@ -56,6 +57,7 @@ from fedagentgym.learning.settings import (
     WarmStartSettings,
 )
 from fedagentgym.partitions.division import make_sampler
+from fedagentgym.runs.folder import CONFIG, RunFolder
 
 PRESETS: Any = files("fedagentgym.experiment") / "presets"
 RESUMABLE: tuple[str, ...] = (
@@ -232,7 +234,7 @@ def load_config(
             variants of the file over it.
         changes: Assignments such as `"federation.rounds=5"`, applied in order.
         plugins: Modules or files of your own. These and those of the configuration are imported first, since its other parts
-            may use what they register.
+            may use what they register. One takes the place of a file of the same name that the configuration lists.
 
     Returns:
         The configuration, with the settings of its method resolved.
@@ -275,9 +277,16 @@ def load_config(
             plain = merge(plain, {"output": {"folder": f"{found['output']['folder']}-{named.replace(',', '-')}"}})
     for change in changes:
         plain = assign(plain, change)
+    beside = _find_folder(source) if isinstance(source, str | Path) else None
     own = plain.get("plugins")  # anything but a list of texts is reported when the configuration is validated
-    own = own if isinstance(own, list | tuple) else ()
-    load_plugins([*(plugin for plugin in own if isinstance(plugin, str)), *plugins])
+    if isinstance(own, list | tuple):
+        given = {Path(plugin).name: plugin for plugin in plugins if plugin.endswith(".py")}
+        own = [_find_plugin(plugin, given, beside) if isinstance(plugin, str) else plugin for plugin in own]
+        plain = {**plain, "plugins": own}
+        load_plugins(plugin for plugin in own if isinstance(plugin, str))
+    load_plugins(plugins)
+    if beside is not None:
+        plain = _find_data(plain, beside)
     try:
         return resolve_config(plain, plugins)
     except OptionError as error:
@@ -336,6 +345,43 @@ def _find_better_order(
     return None
 
 
+def _find_folder(source: str | Path) -> Path | None:
+    """The folder of a configuration's file, where its relative paths are looked for after the current folder. The folder of a run
+    is none: others may have made it, and what lies there is no code of the user's."""
+    file = Path(str(source).partition(":")[0])
+    return file.parent if file.name != CONFIG and os.path.isfile(file) else None  # noqa: PTH113 - as in _parse_source
+
+
+def _find_plugin(plugin: str, given: Mapping[str, str], beside: Path | None) -> str:
+    """The file of a listed plugin: the one of its name that was given, else in the current folder or beside the YAML file."""
+    if not plugin.endswith(".py"):
+        return plugin
+    return given.get(Path(plugin).name) or _look_beside(plugin, beside)
+
+
+def _look_beside(path: str, beside: Path | None) -> str:
+    if beside is None or os.path.exists(path) or not os.path.exists(beside / path):  # noqa: PTH110 - False for a name too long
+        return path
+    return str(beside / path)
+
+
+def _find_data(plain: Mapping[str, Any], beside: Path) -> Mapping[str, Any]:
+    """The configuration with the environment's data where it is."""
+    env = plain.get("env")
+    options = env.get("options") if isinstance(env, Mapping) else None
+    if not isinstance(env, Mapping) or not isinstance(options, Mapping):
+        return plain
+    try:
+        marks = env_class(find_env_id(env.get("id"))).Options.get_marks()
+    except FedAgentGymError:
+        return plain  # the validation reports what is wrong with it
+    found = {
+        name: _look_beside(value, beside) if marks.get(name) == "local" and isinstance(value, str) else value
+        for name, value in options.items()
+    }
+    return plain if found == options else {**plain, "env": {**env, "options": found}}
+
+
 def _find_companion(source: str, changes: Sequence[str]) -> str | None:
     """The first `NAME:OTHER,VARIANT` that loads, for a `source` NAME:VARIANT that does not; None if there is none."""
     name, _, variant = source.partition(":")
@@ -381,7 +427,8 @@ def _parse_source(name: str) -> tuple[dict[str, Any], dict[str, Mapping[str, Any
     elif name in list_presets():
         text, where = read_preset(name), f"preset {name}"
     elif (path / "config.yaml").is_file():
-        raise OptionError(f"{name} is the folder of a run: resume it with `fedagentgym resume {quote_word(name)}`")
+        again = add_plugins(f"fedagentgym resume {quote_word(name)}", RunFolder(Path(name)).plugins)
+        raise OptionError(f"{name} is the folder of a run: resume it with `{again}`")
     else:
         guess = find_closest_name(name, list_presets())
         hint = f"did you mean {guess!r}?" if guess else f"presets are {join_names(list_presets(), 40)}"

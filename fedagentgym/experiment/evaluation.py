@@ -168,6 +168,7 @@ def open_evaluation(request: EvaluationRequest) -> OpenedEvaluation:
             variant=None if client is None or client.variant is None else dict(client.variant),
         ),
         evaluation=settings,
+        plugins=tuple(Path(one).name if one.endswith(".py") else one for one in request.trust.plugins),
     )
     expected = file.result.get("success") if file is not None and unchanged else None
     return OpenedEvaluation(agent, sets, config, described, client, expected, own_seed, seen)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedagentgym.base.errors import DataError, OptionError, join_names
-from fedagentgym.base.escape import escape_markdown, quote_word
+from fedagentgym.base.escape import add_plugins, escape_markdown, quote_word
 from fedagentgym.base.files import atomic_folder, write_atomic
 from fedagentgym.base.rounding import count_things, format_fixed, format_range
 from fedagentgym.base.streams import derive
@@ -207,7 +207,7 @@ def write_model_card(file: AgentFile, *, base: str | None, licence: str | None, 
         f"Training was {escape_markdown(format_privacy(run['privacy']))}.\n" if "privacy" in run else "",
         "## Use\n",
         f"{form}: `agent.yaml` holds its prompt, context, parser and decoding. To evaluate it with these:\n",
-        "```\nfedagentgym eval --agent FOLDER\n```\n",
+        f"```\n{add_plugins('fedagentgym eval --agent FOLDER', [Path(one).name for one in file.plugins])}\n```\n",
         "The weights and the tokenizer alone:\n",
         _LOADING,
         "## Limits\n",

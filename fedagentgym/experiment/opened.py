@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,15 +20,19 @@ from fedagentgym.base import devices
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, join_names, unknown_name_error
 from fedagentgym.envs.core import TextEnv
-from fedagentgym.envs.make import open_env
+from fedagentgym.envs.make import open_env, read_options
 from fedagentgym.experiment.config import RunConfig, check_participants, digest_plain
 from fedagentgym.experiment.estimate.plan import check_fit
 from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.commits import CONFIGURATION, CommitStore, extend_inputs
 from fedagentgym.learning.evaluation import OpenedSet, SetsEvaluation, open_sets
 from fedagentgym.learning.recipe import prepare_agent
+from fedagentgym.learning.trajectory import read_lines
 from fedagentgym.partitions.client_split import ClientSplit
 from fedagentgym.partitions.verification import find_leaks, refuse_imitated
+from fedagentgym.runs.folder import RunFolder
+
+CLIENT_SPLIT = "client split"
 
 if TYPE_CHECKING:
     from fedagentgym.federation.backends import Backend
@@ -72,7 +77,7 @@ class Run:
     @property
     def inputs(self) -> dict[str, str]:
         """The digests of what the run is made from: a commit contains them, and a run resumes only with the same."""
-        inputs = {CONFIGURATION: self.config.digest, "client split": self.runtime.client_split.digest}
+        inputs = {CONFIGURATION: self.config.digest, CLIENT_SPLIT: self.runtime.client_split.digest}
         if described := self.describe_sets():
             inputs["evaluation sets"] = digest(described)
         rounds = CommitStore(self.folder / "rounds")
@@ -83,8 +88,28 @@ class Run:
             newest = rounds.read_note(numbers[-1])
         except FedAgentGymError:
             return inputs  # the check of the chain reports what is wrong with it
+        if newest.links.inputs.get(CLIENT_SPLIT) != inputs[CLIENT_SPLIT]:
+            self._refuse_other_tasks()
         shorter = self.config.federation.raised_from  # before it was extended
         return extend_inputs(inputs, newest, lambda: {digest_plain(self.config.plain(), rounds) for rounds in shorter})
+
+    def _refuse_other_tasks(self) -> None:
+        """Raise if the environment has other tasks than when the run was played: its pool is in the record, and in the episodes
+        of the first evaluation."""
+        folder, env = RunFolder(self.folder), self.config.env
+        files = list(folder.list_evaluations().values())
+        known, present = None, self.runtime.client_split.record.pool_digest
+        with contextlib.suppress(FedAgentGymError):  # a file that was changed: the check of the chain reports it
+            if folder.is_finished:
+                known = folder.record.env.pool
+            elif files and len(self.sets) == 1 and not self.sets[0].name:
+                line = next(read_lines(files[0]), None)
+                known, present = None if line is None else line.about.get("pool"), self.sets[0].env.task_set.pool
+        if known is None or known == present:
+            return
+        marks = read_options(env.id, env.options).get_marks()
+        places = ", ".join(f"{name}: {value}" for name, value in env.options.items() if marks.get(name) == "local")
+        raise DataError(f"the tasks of {env.id} are others than those of the run{f' ({places})' if places else ''}")
 
     def describe_sets(self) -> dict[str, Any]:
         """The named evaluation sets, if there are any."""

@@ -17,7 +17,7 @@ from fedagentgym.algorithms.recipe import make_recipe
 from fedagentgym.base import devices
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import DataError, OptionError, show_value
-from fedagentgym.base.escape import quote_word
+from fedagentgym.base.escape import add_plugins, quote_word
 from fedagentgym.base.files import format_yaml, write_atomic
 from fedagentgym.base.imports import missing_explained
 from fedagentgym.base.process import explain_interruption
@@ -224,8 +224,9 @@ def _train_once(
     with join_ranks(chosen):
         if devices.here().share((folder / CONFIG).exists):
             raise OptionError(
-                f"there is a run in {folder} already: resume it (fedagentgym resume"
-                f" {quote_word(folder)}), or begin another one elsewhere (--out FOLDER)"
+                f"there is a run in {folder} already: resume it"
+                f" ({add_plugins(f'fedagentgym resume {quote_word(folder)}', RunFolder(folder).plugins)}),"
+                " or begin another one elsewhere (--out FOLDER)"
             )
         with devices.here().own_folder(folder, filled=False) as place:
             opened = Run.open(chosen, place)

@@ -24,6 +24,7 @@ from pydantic import Field, field_validator
 
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, show_value
 from fedagentgym.base.settings import Settings
+from fedagentgym.base.shorten import show_fields
 from fedagentgym.base.streams import Stream, derive, generator, stream
 from fedagentgym.federation.backends import Backend
 from fedagentgym.federation.exchange import MAX_ERROR_LENGTH, Application, Operation, Request, StateName, clean_text
@@ -48,6 +49,9 @@ class ServerState:
     parameters: Mapping[str, Array]
     optimizer: Mapping[str, Array] = field(default_factory=dict)
     memory: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return show_fields(self)
 
     @cached_property
     def message(self) -> Message:
@@ -153,6 +157,9 @@ class RoundResult:
     metrics: Mapping[str, float] = field(default_factory=dict)
     clients: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     episodes: Sequence[str] = ()
+
+    def __repr__(self) -> str:
+        return show_fields(self)
 
 
 class Algorithm(Application[R], Protocol[R]):

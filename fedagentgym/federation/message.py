@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from fedagentgym.base.encoding import Pieces, decode, encode, encode_pieces, split_pieces
 from fedagentgym.base.errors import DataError
+from fedagentgym.base.shorten import show_fields
 
 Array = NDArray[Any]
 Parameters = Mapping[str, Array]
@@ -122,6 +123,9 @@ class Message:
     scores: Mapping[str, Any] = field(default_factory=dict)
     control: Mapping[str, Any] = field(default_factory=dict)
     report: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return show_fields(self)
 
     @cached_property
     def pieces(self) -> Pieces:
@@ -388,6 +392,9 @@ class Form:
     scores: Mapping[str, ArrayForm] = field(default_factory=dict)
     text: int = 0
     report: int = REPORT_BYTES
+
+    def __repr__(self) -> str:
+        return show_fields(self)
 
     @cached_property
     def arrays(self) -> dict[str, ArrayForm]:

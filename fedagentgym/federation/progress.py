@@ -9,6 +9,7 @@ from typing import Literal
 
 from fedagentgym.base.process import ClientActivity
 from fedagentgym.base.rounding import format_duration, format_fixed
+from fedagentgym.base.shorten import show_fields
 
 Phase = Literal["clients", "evaluation", "between"]
 
@@ -36,6 +37,9 @@ class TrainingProgress:
     answered: int = 0
     episodes_per_second: float | None = None
     seconds_left: float | None = None
+
+    def __repr__(self) -> str:
+        return show_fields(self)
 
     def __str__(self) -> str:
         """

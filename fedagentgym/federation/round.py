@@ -18,6 +18,7 @@ from fedagentgym.base.encoding import bytes_digest
 from fedagentgym.base.errors import DataError, OptionError, show_value
 from fedagentgym.base.files import remove_partial, write_atomic
 from fedagentgym.base.process import get_logger, listen, postpone_interruption
+from fedagentgym.base.shorten import show_fields
 from fedagentgym.federation.algorithm import (
     Algorithm,
     Clients,
@@ -93,6 +94,9 @@ class ServerConfig:
     private: bool = False
     on_progress: ProgressCallback | None = None
     began: float | None = None
+
+    def __repr__(self) -> str:
+        return show_fields(self)
 
     def __post_init__(self) -> None:
         if self.keep_rounds < 1:

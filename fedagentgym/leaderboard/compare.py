@@ -16,10 +16,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.encoding import shorten_digest
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.base.files import format_path, get_name
 from fedagentgym.base.rounding import format_fixed, subtract_shown
 from fedagentgym.base.statistics import MIN_REPLICATES, Difference, Values, correct, find_quartiles, mean
+from fedagentgym.envs.make import open_env, read_options
+from fedagentgym.envs.pool import TaskPool
 from fedagentgym.leaderboard.metrics import METRICS, Interval
 from fedagentgym.leaderboard.rank import (
     Scenarios,
@@ -60,6 +63,8 @@ class Played:
     curves: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     """The configuration of the first run, if there are runs."""
+    worlds: Mapping[tuple[str, int], Mapping[str, Any]] = field(default_factory=dict)
+    """By scenario and seed what is written of the environment: `env`, `split`, `options`, and the digest of its `pool`."""
 
 
 @dataclass(frozen=True)
@@ -128,27 +133,36 @@ def is_result(path: Path) -> bool:
 def load_played(path: Path, name: str | None = None) -> Played:
     """The episodes of a run, of runs of several seeds, of a result, or of a file."""
 
+    worlds: dict[tuple[str, int], Mapping[str, Any]] = {}
+
     def read_file(file: Path, seed: int) -> dict[tuple[str, int], Tasks]:
         """The episodes of a file, by their set."""
         by_set: dict[str, list[Trajectory]] = {}
         for line in read_lines(file):
-            by_set.setdefault(str(line.about.get("set", "")), []).append(line.trajectory)
+            of_set = str(line.about.get("set", ""))
+            by_set.setdefault(of_set, []).append(line.trajectory)
+            worlds.setdefault((of_set, seed), line.about)
         return {(each, seed): {one[0].task: one for one in group_by_task(own)} for each, own in by_set.items()}
 
     curves: dict[str, list[Curve]] = {}
     if is_result(path):
         result = Result(path)
         indexed = {key: {group[0].task: group for group in result.read_groups(key)} for key in result.keys}
-        for (scenario, _), record in result.records.items():
+        for (scenario, number), record in result.records.items():
+            if record.tasks is not None:
+                own = {"env": record.env.id, "split": record.tasks.split, "options": record.env.options}
+                worlds[scenario, number] = {**own, "pool": record.tasks.pool}
             if record.curve:
                 curves.setdefault(scenario, []).append(record.curve)
         if not result.keys:
             raise DataError(f"{format_path(path)} has no finished run")
         with result.open_run(result.keys[0], CONFIG) as first:
             config = first.config
-        return Played(name or result.entry.title, indexed, result.suite.track == "methods", path, curves, config)
+        return Played(
+            name or result.entry.title, indexed, result.suite.track == "methods", path, curves, config, worlds
+        )
     if path.is_file():
-        return Played(name or get_name(path), read_file(path, 0), False, path)
+        return Played(name or get_name(path), read_file(path, 0), False, path, worlds=worlds)
     runs = find_runs(path)
     if not runs:
         raise DataError(f"{format_path(path)} is not a run, a folder of runs, a result or a file of episodes")
@@ -168,7 +182,7 @@ def load_played(path: Path, name: str | None = None) -> Played:
         if run.is_finished and run.record.curve:
             curves.setdefault("", []).append(run.record.curve)
     trained = any("partition" in run.config for run in runs)
-    return Played(name or get_name(path), found, trained, path, curves, runs[0].config)
+    return Played(name or get_name(path), found, trained, path, curves, runs[0].config, worlds)
 
 
 def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
@@ -187,6 +201,7 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
             tasks[scenario] = common
     if not tasks:
         raise DataError("these have no task in common: only episodes of the same tasks can be compared")
+    _check_pools(dict(zip(names, played, strict=True)), tasks)
     runs, seeds = _pair_seeds(played, list(tasks))
     tables: dict[str, list[dict[str, Values]]] = {each: [] for each in MEASURES}
     for one, own in zip(played, seeds, strict=True):
@@ -241,6 +256,42 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
             if one.trained and one.curves
         },
     )
+
+
+def _check_pools(played: Mapping[str, Played], tasks: Mapping[str, Sequence[str]]) -> None:
+    """Refuse episodes of different tasks that have the same ids."""
+    for scenario, ids in tasks.items():
+        pools: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        for name, one in played.items():
+            for (own, _), world in one.worlds.items():
+                if own == scenario and isinstance(digest := world.get("pool"), str):
+                    pools.setdefault(digest, (name, world))
+        (first, (name, world)), *others = pools.items() or [("", ("", {}))]
+        for digest, (other, second) in others:
+            if not _holds_same_tasks(world, second, ids):
+                of_scenario = f" in {scenario}" if scenario else ""
+                raise DataError(
+                    f"{other} was played on the pool {shorten_digest(digest)}{of_scenario},"
+                    f" {name} on the pool {shorten_digest(first)}: their tasks are others under the same ids"
+                )
+
+
+def _holds_same_tasks(first: Mapping[str, Any], second: Mapping[str, Any], ids: Sequence[str]) -> bool:
+    """Return whether two pools can be opened here from what is written of them, and hold the same in these tasks."""
+    try:
+        one, other = _open_pool(first), _open_pool(second)
+        return all(bool(one[task].payload == other[task].payload) for task in ids)
+    except (FedAgentGymError, TypeError, ValueError):
+        return False
+
+
+def _open_pool(world: Mapping[str, Any]) -> TaskPool:
+    options = read_options(world["env"], world.get("options") or {}).portable if "env" in world else {}
+    env = open_env(world.get("env", ""), **options, split=world.get("split", "val"))
+    if env.task_set.pool != world["pool"]:
+        raise DataError("it is another pool")
+    whole: TaskPool = env.whole_pool
+    return whole
 
 
 def list_differing(configs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedagentgym.base.escape import quote_word
+from fedagentgym.base.escape import add_plugins, quote_word
 from fedagentgym.base.files import get_name
 from fedagentgym.base.rounding import format_fixed
 from fedagentgym.base.statistics import LEVEL, MIN_REPLICATES, Difference, Estimate
@@ -323,16 +323,17 @@ def _describe_source(path: Path) -> tuple[str, str, str]:
     """A description of what was compared, and what can be done with it, with the command for that."""
     place = quote_word(path)
     if is_result(path):
-        suite = Result(path).suite
+        suite, plugins = Result(path).suite, Result(path).entry.plugin_paths
         about = f"result of {suite.name}, version {suite.version}; track {suite.track}"
-        return about, "check every number", f"fedagentgym bench verify {place}"
+        return about, "check every number", add_plugins(f"fedagentgym bench verify {place}", plugins)
     runs = find_runs(path) if path.is_dir() else []
     if not runs:
         return "file of episodes", "read its episodes", f"fedagentgym episodes {place}"
     first = runs[0]
     episodes, result = first.find_episodes(), read_finished(first.path)
     if "partition" not in first.config:
-        return "evaluation of an agent", "play every episode again", f"fedagentgym eval --check {place}"
+        check = add_plugins(f"fedagentgym eval --check {place}", first.plugins)
+        return "evaluation of an agent", "play every episode again", check
     about = f"{describe_run(result, [])}; " if result else "an unfinished run; "
     if episodes == first.path / RANKED:
         about += "its ranked episodes"

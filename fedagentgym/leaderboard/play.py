@@ -29,7 +29,7 @@ from fedagentgym.agents.players.endpoint import make_endpoint_agent
 from fedagentgym.agents.presets import get_model, make_agent, starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
-from fedagentgym.base.escape import quote_word
+from fedagentgym.base.escape import add_plugins, quote_word
 from fedagentgym.base.files import find_below, format_path, write_atomic
 from fedagentgym.base.imports import load_plugins
 from fedagentgym.base.process import count_usable_cores, end_with_parent, explain_interruption
@@ -113,8 +113,16 @@ class SuiteRun:
         if self.missing:
             raise DataError(
                 f"{self.folder}: {len(self.missing)} of {len(self.runs)} runs are not finished, {self.missing[0].name} is the"
-                f" first: resume with: fedagentgym bench resume {quote_word(self.folder)}"
+                f" first: resume with: {describe_resumption([self])}"
             )
+
+
+def describe_resumption(entries: Sequence[SuiteRun]) -> str:
+    """The command that goes on with these entries."""
+    places = " ".join(quote_word(one.folder) for one in entries)
+    return add_plugins(
+        f"fedagentgym bench resume {places}", [path for one in entries for path in one.entry.plugin_paths]
+    )
 
 
 def open_entry(suite: Suite, entry: Entry, root: Path) -> SuiteRun:
@@ -249,9 +257,8 @@ def play(entries: Sequence[SuiteRun], workers: int = 0, store: Path | None = Non
     def describe_saved() -> str:
         """The message after an interruption."""
         finished = sum(len(one.runs) - len(one.missing) for one in entries)
-        places = " ".join(quote_word(one.folder) for one in entries[:5])
         saved = f"{finished} of {total} runs are finished, the progress of the others is saved"
-        return f"{saved}; resume with: fedagentgym bench resume {places}"
+        return f"{saved}; resume with: {describe_resumption(entries[:5])}"
 
     with contextlib.ExitStack() as locks:
         for one in entries:

@@ -385,7 +385,7 @@ def objective_values(group: Group, name: str) -> PerTurn:
         )
     if name in OBJECTIVES:
         return _assign_to_last_turn(group, group_objective(group, name))
-    raise unknown_name_error("objective", name, list_objectives(components))
+    raise unknown_name_error("objective", name, list_objectives(components), registered=True)
 
 
 def group_objective(group: Group, name: str) -> list[float]:

@@ -32,7 +32,7 @@ from fedagentgym.base.files import write_atomic
 from fedagentgym.base.imports import missing_explained
 from fedagentgym.base.process import get_logger
 from fedagentgym.base.progress import show_progress
-from fedagentgym.base.rounding import format_share
+from fedagentgym.base.rounding import count_things, format_fixed, format_share
 from fedagentgym.base.statistics import CONFIDENCE, Estimate, Values, estimate_tasks
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
@@ -70,6 +70,10 @@ class Evaluation:
     groups: tuple[Group, ...]
     stats: RolloutStats
 
+    def __repr__(self) -> str:
+        shown = [format_fixed(value, 3) for value in self.overall["success"]]
+        return f"Evaluation({count_things(self.tasks, 'task')}, success {shown[0]} [{shown[1]}, {shown[2]}])"
+
     def to_plain(self) -> dict[str, Any]:
         """Return plain values for a result file.
 
@@ -102,7 +106,8 @@ def evaluate(
 
     Args:
         agent: An instance of a class derived from `Agent`, any other `Player`, or the name or the settings of one.
-        env: The environment, or its name; its pool holds the tasks, so open it with `split="val"` or `"test"`.
+        env: The environment, opened with `split="val"` or `"test"`, whose pool holds the tasks. Of a name, the split of the
+            settings is played, by default `val`, as by the command `eval`.
         settings: `EvaluationSettings`, or a mapping of them: `tasks` is the number of tasks, from the first on, `repeats` the
             number of episodes per task, `temperature` that of the sampling.
         seed: Seed of the episodes and of the agent's draws.
@@ -125,7 +130,12 @@ def evaluate(
     plain = settings.model_dump(exclude_unset=True) if isinstance(settings, EvaluationSettings) else settings
     plain = {} if plain is None else plain
     chosen = EvaluationSettings.load({**plain, **named} if isinstance(plain, Mapping) else plain, "evaluation")
-    world = open_env(env)
+    if isinstance(env, str):
+        world = open_evaluated(env, {}, chosen)
+    else:
+        world = open_env(env)
+        if "split" in named and world.canonical_split(chosen.split) != world.pool.split:
+            raise OptionError(f"the environment is opened with the split {world.pool.split!r}: leave out split=")
     known = make_agent(agent, world)
     player = with_temperature(known, chosen.temperature)
     ids = list(world.pool.ids[: chosen.tasks] if chosen.tasks is not None else world.pool.ids)
@@ -372,11 +382,15 @@ class SetsEvaluation:
         return means | whole | {category: float(np.mean(values)) for category, values in by_set.items()}
 
 
+def open_evaluated(env_id: str, options: Mapping[str, Any], settings: EvaluationSettings) -> TextEnv:
+    """The environment of an evaluation that names one: in Python, by a command, or of a run."""
+    return open_env(env_id, **{**options, "split": settings.split})
+
+
 def open_sets(settings: EvaluationSettings, env_id: str, options: Mapping[str, Any]) -> tuple[OpenedSet, ...]:
     """The environments in which a run is evaluated; `env_id` and `options` are the run's own."""
     if not settings.sets:
-        env = open_env(env_id, **{**options, "split": settings.split})
-        return (OpenedSet("", env, options, settings),)
+        return (OpenedSet("", open_evaluated(env_id, options, settings), options, settings),)
     return tuple(_open_set(one, settings, env_id, options) for one in settings.sets)
 
 

@@ -25,6 +25,7 @@ from pydantic import Field, model_validator
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.imports import Registry
 from fedagentgym.base.settings import NamedSettings
+from fedagentgym.base.shorten import show_fields
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,6 +55,9 @@ class Tokens:
     correction: Tensor | None = None
     foreign: Tensor | None = None
     update: int = 0
+
+    def __repr__(self) -> str:
+        return show_fields(self)
 
     def sum_rows(self, values: Tensor) -> Tensor:
         """Return for each token the sum of these values over the tokens of its row."""
@@ -91,6 +95,9 @@ class PolicyTerms(NamedTuple):
     loss: Tensor
     ratio: Tensor
     clipped: Tensor | None = None
+
+    def __repr__(self) -> str:
+        return show_fields(self)
 
 
 AVERAGE = (

@@ -26,6 +26,7 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.imports import missing_explained
 from fedagentgym.base.process import report_episodes
 from fedagentgym.base.progress import Progress
+from fedagentgym.base.rounding import count_things
 from fedagentgym.base.statistics import mean
 from fedagentgym.base.streams import derive, stream
 from fedagentgym.base.together import own_time
@@ -74,6 +75,10 @@ class Rollouts(NamedTuple):
     stats: RolloutStats
     mismatch: Mismatch | None = None
     program: Mapping[str, float] = _NO_COUNTS
+
+    def __repr__(self) -> str:
+        tasks, episodes = count_things(len(self.groups), "task"), count_things(len(self.trajectories), "episode")
+        return f"Rollouts({tasks}, {episodes})"
 
     @property
     def trajectories(self) -> list[Trajectory]:

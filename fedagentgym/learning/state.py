@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.shorten import show_fields
 from fedagentgym.base.statistics import mean
 from fedagentgym.learning.trajectory import Group
 
@@ -34,6 +35,9 @@ class SiteState:
     optimizer: Arrays = field(default_factory=dict)
     anchor: Arrays = field(default_factory=dict)
     step: int = 0
+
+    def __repr__(self) -> str:
+        return show_fields(self)
 
     def to_plain(self) -> dict[str, Any]:
         """Return the state as a mapping of plain values and arrays, for a message."""

@@ -26,6 +26,8 @@ from numpy.typing import NDArray
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import check_line, parse_json, read_json_line_texts
+from fedagentgym.base.rounding import count_things, format_fixed
+from fedagentgym.base.shorten import show_fields
 
 if TYPE_CHECKING:
     from fedagentgym.agents.protocols import Move
@@ -56,6 +58,9 @@ class Segment(NamedTuple):
     played: NDArray[np.float32] = NO_LOGPROBS
     """With `learning.correction`, the log-probs that the engine recorded, where `logprobs` were computed again."""
 
+    def __repr__(self) -> str:
+        return show_fields(self)
+
 
 class Turn(NamedTuple):
     """Observation and reply of one turn, the actions that the reply led to in their order, and the reward of these."""
@@ -75,6 +80,9 @@ class Turn(NamedTuple):
     """The listed actions, for people who read the episode; not part of messages."""
     segment: int = 0
     """The number of the episode's segment that holds the turn's tokens."""
+
+    def __repr__(self) -> str:
+        return show_fields(self)
 
     @property
     def action(self) -> str:
@@ -114,6 +122,10 @@ class Trajectory:
     truncated: bool = False
     labels: Mapping[str, Any] = field(default_factory=dict)
     last: str = ""
+
+    def __repr__(self) -> str:
+        about = f"{count_things(len(self.turns), 'turn')}, score {format_fixed(self.score, 3)}"
+        return f"Trajectory({self.task[:80]}: {about}{', success' if self.success else ''})"
 
     @property
     def reward(self) -> float:

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
+from fedagentgym.base.shorten import show_fields
 from fedagentgym.base.streams import GRID, Stream, StreamBatch, reduce_below, stream
 
 Ints = NDArray[np.int64]
@@ -43,6 +44,9 @@ class Assignment:
 
     offsets: Ints
     items: Ints
+
+    def __repr__(self) -> str:
+        return show_fields(self)
 
     @classmethod
     def from_lists(cls, lists: Iterable[Iterable[int]]) -> Assignment:

@@ -23,6 +23,7 @@ import numpy as np
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, OutOfRangeError, show_value
 from fedagentgym.base.files import check_format
+from fedagentgym.base.shorten import show_fields
 from fedagentgym.envs.variants import Plain
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.labels import Labels
@@ -73,6 +74,9 @@ class SplitRecord:
     labels: Labels | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     stored_digests: bytes | None = None
+
+    def __repr__(self) -> str:
+        return show_fields(self)
 
     def __len__(self) -> int:
         return len(self.clients)

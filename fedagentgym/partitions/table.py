@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.base.errors import DataError, OptionError, join_names, show_value
+from fedagentgym.base.shorten import show_fields
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.make import open_env
 from fedagentgym.envs.pool import TaskPool
@@ -87,6 +88,9 @@ class TaskTable:
     rows: Ints
     solved: Flags | None = None
     read_field: FieldReader | None = None
+
+    def __repr__(self) -> str:
+        return show_fields(self)
 
     @classmethod
     def from_pool(cls, pool: TaskPool) -> TaskTable:

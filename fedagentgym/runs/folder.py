@@ -109,6 +109,12 @@ class RunFolder:
             raise DataError(f"{where}: a configuration is a mapping of sections")
         return plain
 
+    @property
+    def plugins(self) -> tuple[str, ...]:
+        """The code of the user's own that the configuration names, for commands that are printed."""
+        found = self.config.get("plugins")
+        return tuple(one for one in found if isinstance(one, str)) if isinstance(found, list) else ()
+
     @cached_property
     def record(self) -> RunRecord:
         return read_document(RunRecord, self.path / RECORD)

@@ -267,6 +267,18 @@ WRONG: Mapping[str, tuple[Any, str]] = {
 
 
 @pytest.mark.filterwarnings("ignore:coroutine")
+@pytest.mark.parametrize("given", [says("guess 1"), Underived(), None, 5], ids=["a function", "an object", "None", "5"])
+def test_what_is_no_agent_is_told_what_one_is(given: Any) -> None:
+    said = "an agent is an instance of a class derived from fedagentgym.Agent, or the name or the settings of one, got "
+    for use in (
+        lambda: fedagentgym.evaluate(given, "Guess", tasks=1),
+        lambda: fedagentgym.collect(given, "Guess", ["guess/train/00000"]),
+        lambda: make_agent(given),
+    ):
+        with pytest.raises(OptionError, match=said):
+            use()
+
+
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_agent_is_told_what_is_wrong(wrong: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     target, told = WRONG[wrong]

@@ -11,6 +11,7 @@ import pytest
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.imports import load_plugins, module_name
 from fedagentgym.cli.main import main
+from fedagentgym.experiment.config import load_config
 
 ECHO = "import fedagentgym\nprint('here')\n"
 
@@ -125,3 +126,51 @@ def test_the_flower_app_names_the_plugins(tmp_path: Path, plugin: str) -> None:
     )
     assert main(["flower", "init", str(tmp_path / "app"), "--config", str(config), "--plugin", plugin]) == 0
     assert f'plugins = "{plugin}"' in (tmp_path / "app" / "pyproject.toml").read_text()
+
+
+# ---- files that a configuration names -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A configuration in a folder with its plugin and its data; the current folder is another one."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    (folder / "corridor.py").write_text("# of the folder\n")
+    (folder / "own.jsonl").write_text('{"question": "What is 1+1?", "answer": "2"}\n' * 30)
+    (folder / "run.yaml").write_text(
+        "{name: mine, env: {id: Math, options: {data: own.jsonl}}, agent: untrained-tiny,"
+        " partition: {clients: 2, tasks_per_client: 2}, plugins: [corridor.py]}"
+    )
+    return folder
+
+
+def test_files_are_looked_for_beside_the_configuration_that_names_them(configured: Path) -> None:
+    config = load_config(configured / "run.yaml")
+    assert config.plugins == (str(configured / "corridor.py"),)
+    assert config.env.options["data"] == str(configured / "own.jsonl")
+    assert module_name(configured / "corridor.py") in sys.modules
+    Path("corridor.py").write_text("# of the current folder\n")
+    Path("own.jsonl").write_text("")
+    config = load_config(configured / "run.yaml")
+    assert config.plugins == ("corridor.py",) and config.env.options["data"] == "own.jsonl"
+
+
+def test_a_plugin_that_is_given_takes_the_place_of_the_listed_one_of_its_name(configured: Path) -> None:
+    """As in `resume` and `eval --run`."""
+    other = configured / "other" / "corridor.py"
+    other.parent.mkdir()
+    other.write_text("# another one\n")
+    (configured / "corridor.py").unlink()
+    assert load_config(configured / "run.yaml", plugins=[str(other)]).plugins == (str(other),)
+    more = configured / "more.py"
+    more.write_text("# more\n")
+    assert load_config(configured / "run.yaml", plugins=[str(more), str(other)]).plugins == (str(other), str(more))
+
+
+def test_what_lies_in_a_run_folder_is_no_code_of_the_user(configured: Path) -> None:
+    (configured / "run.yaml").rename(configured / "config.yaml")
+    with pytest.raises(DataError, match=r"cannot load the plugin 'corridor\.py': there is no such file"):
+        load_config(configured / "config.yaml")

@@ -343,5 +343,7 @@ def test_readme_states_the_suite_of_the_real_model(root: Path) -> None:
     )
     assert len(together) == 5 and stated in text
     *others, lowest = sorted(alone, reverse=True)
-    assert lowest < 0.005 and all(abs(value - begun) < 0.1 for value, begun in zip(alone, start, strict=True) if value > lowest)
+    assert lowest < 0.005 and all(
+        abs(value - begun) < 0.1 for value, begun in zip(alone, start, strict=True) if value > lowest
+    )
     assert len(others) == 4 and "ends within 0.1 of the start in four seeds, and at 0 in the fifth" in text

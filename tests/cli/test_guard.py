@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,8 @@ def test_an_unexpected_error_is_one_sentence_with_the_file_of_the_trace(
     (file,) = (tmp_path / "errors").iterdir()
     assert said.count("\n") == 1 and "KeyError" in said and str(file) in said
     assert "Traceback" in file.read_text() and "Traceback" not in said
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert said.endswith(f"; please report it: {project['urls']['Issues']}\n")
     assert run_guarded(raise_unsayable) == 70
 
 

@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import Enum
@@ -20,9 +21,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedagentgym
+from fedagentgym.agents.presets import make_agent
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, UnknownNameError
 from fedagentgym.base.streams import stream
+from fedagentgym.bridges.trl import RolloutFunction, make_environment_factory
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.guess import GuessEnv
@@ -31,6 +34,7 @@ from fedagentgym.envs.options import RESERVED, EnvOptions, task
 from fedagentgym.envs.pool import TaskPool, represent
 from fedagentgym.envs.registry import ENVIRONMENTS
 from fedagentgym.envs.tasks import TaskIds
+from fedagentgym.envs.wrappers import ShowPrompt
 from fedagentgym.registration import make_env
 from fedagentgym.testing import check_env, play_steps
 
@@ -408,7 +412,11 @@ def test_conformance_catches_a_broken_environment() -> None:
 
 
 def test_played_is_reproducible() -> None:
-    assert repr(play_steps(open_env(GuessEnv), 30)) == repr(play_steps(open_env(GuessEnv), 30))
+    first, second = (
+        [repr((action, *episode, *episode.view)) for action, episode in play_steps(open_env(GuessEnv), 30)]
+        for _ in "ab"
+    )
+    assert first == second
 
 
 # ---- rendering and gymnasium's description ------------------------------------------------------------------------
@@ -485,3 +493,43 @@ def test_records_that_are_no_mappings_are_one_sentence(records: Any) -> None:
 def test_an_id_of_another_form_is_one_sentence(env_id: Any) -> None:
     with pytest.raises(OptionError, match="form 'namespace/Name-v0'"):
         fedagentgym.register_env(env_id, "me:Odd")
+
+
+# ---- wrappers of gymnasium ---------------------------------------------------------------------------------------------
+
+
+class Shout(gymnasium.ObservationWrapper[str, str, str]):
+    """A wrapper of a user's own."""
+
+    def observation(self, observation: str) -> str:
+        return observation.upper()
+
+
+DOORS: dict[str, Callable[[Any], object]] = {
+    "open_env": open_env,
+    "evaluate": lambda env: fedagentgym.evaluate("random", env, tasks=1),
+    "collect": lambda env: fedagentgym.collect(make_agent("random"), env, ["guess/train/00000"]),
+    "federate": lambda env: fedagentgym.federate(env, clients=2),
+    "trl's environments": make_environment_factory,
+    "trl's rollouts": RolloutFunction,
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_wrappers_that_would_be_left_out_are_refused(door: str) -> None:
+    """Their observations, rewards and limits would be missing in every episode, without a word."""
+    for wrapped in (
+        Shout(gymnasium.make(GUESS)),
+        gymnasium.wrappers.OrderEnforcing(Shout(gymnasium.make(GUESS, disable_env_checker=True))),
+    ):
+        with pytest.raises(OptionError, match="wrappers are not played here: Shout; give the environment without them"):
+            DOORS[door](wrapped)
+    with pytest.raises(OptionError, match=r"wrappers are not played here: TimeLimit; .* max_turns"):
+        DOORS[door](gymnasium.make(GUESS, max_episode_steps=2))
+
+
+def test_the_wrappers_of_gymnasium_and_of_this_package_change_nothing() -> None:
+    assert isinstance(open_env(gymnasium.make(GUESS)), GuessEnv)
+    assert isinstance(open_env(ShowPrompt(gymnasium.make(GUESS))), GuessEnv)
+    with pytest.raises(OptionError, match="wrappers are not played here: TimeLimit"):
+        open_env("Guess", client_split=fedagentgym.federate("Guess", clients=2), client=0, max_episode_steps=2)

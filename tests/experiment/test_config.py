@@ -8,10 +8,13 @@ import pytest
 import yaml
 
 from benchmarks.paper_tables import TABLE1
+from fedagentgym.agents import make_agent
 from fedagentgym.algorithms.runtime import ExperimentSpec
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
+from fedagentgym.cli.main import main
 from fedagentgym.experiment.config import RunConfig, list_presets, list_variants, load_config
 from fedagentgym.experiment.opened import open_data
+from fedagentgym.partitions import federate
 
 MINIMAL: dict[str, Any] = {"env": {"id": "fedagentgym/Guess-v0"}, "partition": {"clients": 3}}
 EVERY_PRESET = [*list_presets()] + [f"{p}:{v}" for p in list_presets() for v in list_variants(p)]
@@ -266,3 +269,32 @@ def test_all_cores_are_for_a_single_process() -> None:
         with pytest.raises(OptionError, match="threads: auto gives one process all cores"):
             load_config(MINIMAL, ["agent.threads=auto", elsewhere])
     assert load_config(MINIMAL, ["agent.threads=2"]).digest != load_config(MINIMAL).digest
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"algorithm": {"name": "zzz"}},
+        {"env": {"id": "zzz"}},
+        {"agent": {"name": "tiny", "template": "zzz"}},
+        {"learning": {"loss": "zzz"}},
+        {"learning": {"advantage": "zzz"}},
+        {"algorithm": {"name": "fedagent", "aggregation": "zzz"}},
+        {"federation": {"backend": "zzz"}},
+    ],
+    ids=str,
+)
+def test_an_unknown_name_may_be_that_of_a_plugin_which_was_not_named(settings: dict[str, Any]) -> None:
+    """A forgotten plugin is the usual cause, unless a known name is nearly the same."""
+    plain = {"name": "x", "env": {"id": "Guess"}, "partition": {"clients": 2}, "agent": "tiny"}
+    with pytest.raises(FedAgentGymError, match=r"'zzz': known are .*; a file of your own is named by --plugin FILE"):
+        load_config({**plain, **settings})
+
+
+def test_so_may_an_unknown_agent_or_sampler(capsys: pytest.CaptureFixture[str]) -> None:
+    said = "; a file of your own is named by --plugin FILE"
+    with pytest.raises(FedAgentGymError, match=f"'zzz': known are .*{said}"):
+        make_agent("zzz")
+    with pytest.raises(FedAgentGymError, match=f"'zzz': known are .*{said}"):
+        federate("Guess", partition="zzz")
+    assert main(["eval", "--env", "Guess", "--agent", "zzz"]) == 2 and said in capsys.readouterr().err

@@ -320,3 +320,33 @@ def test_a_run_goes_back_rounds_after_a_resume(back: int, tmp_path: Path) -> Non
         shutil.rmtree(tmp_path / "run" / "rounds" / number)
     (tmp_path / "run" / "result.json").unlink()
     assert resume(tmp_path / "run").digest == finished.digest
+
+
+def test_data_that_changed_under_a_run_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither the run nor its client split was edited: the questions of the file are others."""
+    monkeypatch.chdir(tmp_path)
+    questions = [{"question": f"What is {number}+1?", "answer": str(number + 1)} for number in range(40)]
+    write = Path("own.jsonl").write_text
+    write("".join(json.dumps(one) + "\n" for one in questions))
+    plain = {
+        "name": "mine",
+        "env": {"id": "Math", "options": {"data": "own.jsonl", "holdout": {"val": 10}}},
+        "agent": "untrained-tiny",
+        "partition": {"clients": 2, "tasks_per_client": 10},
+        "learning": {"tasks_per_step": 1, "group_size": 2},
+        "algorithm": {"name": "fedagent", "local_steps": 1},
+        "federation": {"rounds": 1},
+        "evaluation": {"tasks": 2},
+        "output": {"folder": "run", "report": "none"},
+    }
+    train(plain, force=True)
+    write("".join(json.dumps({**one, "question": one["question"].replace("+", " + ")}) + "\n" for one in questions))
+    said = "fedagentgym: the tasks of fedagentgym/Math-v0 are others than those of the run (data: own.jsonl)\n"
+    for command in (["eval", "--run", "run"], ["resume", "run"], ["export", "run", "--out", "model"]):
+        assert main(["-q", *command]) == 2
+        assert capsys.readouterr().err == said
+    Path("run/result.json").unlink()
+    assert main(["-q", "resume", "run"]) == 2
+    assert capsys.readouterr().err == said

@@ -22,7 +22,7 @@ FORMS: dict[str, Callable[[], Any]] = {
     "id": lambda: GUESS,
     "short name": lambda: "guess",
     "wrapped": lambda: gymnasium.make(GUESS),
-    "more wrapped": lambda: gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make(GUESS)),
+    "more wrapped": lambda: envs.ShowPrompt(gymnasium.make(GUESS)),
     "instance": lambda: envs.open_env(GUESS),
     "client": lambda: fedagentgym.federate(GUESS, clients=2)[1],
 }

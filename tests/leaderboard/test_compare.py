@@ -346,3 +346,45 @@ def test_runs_are_compared_in_a_table_and_described_on_the_page(
     (alone / "result.json").write_text("[3]")
     assert main(["compare", str(alone), str(several), "--out", str(page)]) == 2
     assert "result.json: malformed, not what this version reads" in " ".join(capsys.readouterr().err.split())
+
+
+# ---- other tasks with the same ids ------------------------------------------------------------------------------------
+
+
+def play_guess(folder: Path, *options: str, tasks: int = 4) -> Path:
+    agent = ["eval", "--agent", "random", "--tasks", str(tasks), "--env", "Guess"]
+    assert main([*agent, *options, "--out", str(folder)]) == 0
+    return folder
+
+
+def test_other_tasks_with_the_same_ids_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    usual, other = play_guess(tmp_path / "usual"), play_guess(tmp_path / "other", "--env-set", "seed=1")
+    page = tmp_path / "page.html"
+    assert main(["compare", str(usual), str(other), "--out", str(page)]) == 2
+    assert "other was played on the pool sha256:" in (told := capsys.readouterr().err)
+    assert "usual on the pool sha256:" in told and "their tasks are others under the same ids" in told
+    assert not page.exists()
+    file = next(other.glob("evaluation/*.jsonl"))
+    with pytest.raises(DataError, match="others under the same ids"):
+        compare([load_played(usual), load_played(file)])
+
+
+def test_pools_that_hold_the_same_tasks_are_compared(tmp_path: Path) -> None:
+    usual = play_guess(tmp_path / "usual")
+    whole = play_guess(tmp_path / "whole", "--split", "all", tasks=2000)
+    found = compare([load_played(usual), load_played(whole)])
+    assert {world["pool"] for world in load_played(whole).worlds.values()}.isdisjoint(
+        {world["pool"] for world in load_played(usual).worlds.values()}
+    )
+    assert found.pairing.startswith("paired on 4 tasks")
+
+
+def test_a_pool_that_cannot_be_opened_here_is_not_compared_with_another() -> None:
+    """Of files of others nothing is taken on trust: two digests differ, so the tasks may."""
+    world = {"env": "someone/Other-v0", "split": "val", "options": {}}
+    first, second = (
+        replace(make_played(name, SURE), worlds={("", 0): {**world, "pool": f"sha256:{name * 64}"}}) for name in "ab"
+    )
+    with pytest.raises(DataError, match="b was played on the pool sha256:b"):
+        compare([first, second])
+    assert compare([first, replace(first, name="c")]).differences

@@ -18,6 +18,7 @@ from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import format_yaml
 from fedagentgym.base.settings import merge
+from fedagentgym.cli.main import main
 from fedagentgym.leaderboard.results import ENTRY, SUITE, Result, read_suites
 from fedagentgym.leaderboard.suite import Suite, load_suite, make_config
 from fedagentgym.leaderboard.verify import verify
@@ -444,7 +445,9 @@ def test_a_result_cannot_make_the_verifier_run_code(honest_method: Path, tmp_pat
     assert found["configuration"] == "not provable" and not trace.exists()
 
 
-def test_a_plugin_may_lie_elsewhere_on_the_verifiers_machine(honest_method: Path, tmp_path: Path) -> None:
+def test_a_plugin_may_lie_elsewhere_on_the_verifiers_machine(
+    honest_method: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The path at which it was loaded is part of the configuration, and of its digest; the entry of an archive has none."""
     folder, mine = forger.copy(honest_method, tmp_path / "result"), tmp_path / "mine.py"
     mine.write_text("")
@@ -454,6 +457,15 @@ def test_a_plugin_may_lie_elsewhere_on_the_verifiers_machine(honest_method: Path
     archive = forger.pack(folder, tmp_path / "result.zip")
     found = {claim.name: claim.status for claim in verify(archive, plugins=[str(mine)]).claims}
     assert found["configuration"] == "proven"
+    assert main(["bench", "verify", str(archive)]) == 0
+    assert "made with mine.py: name it (--plugin) to prove configuration" in capsys.readouterr().out
+    assert main(["bench", "verify", str(archive), "--plugin", str(mine)]) == 0
+    assert "made with" not in capsys.readouterr().out
+    other = tmp_path / "other" / "mine.py"
+    other.parent.mkdir()
+    other.write_text("# other\n")
+    assert main(["bench", "verify", str(archive), "--plugin", str(other)]) == 0
+    assert "made with another mine.py than the one here: name it" in capsys.readouterr().out
     named[0]["path"] = str(mine)
     forger.edit_json(folder / ENTRY, lambda plain: plain.update(plugins=named))
     with pytest.raises(RefutedError, match="names no path and no secret"):

@@ -11,6 +11,7 @@ from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.protocols import Move
 from fedagentgym.base.errors import OptionError, UnknownNameError
 from fedagentgym.base.streams import Stream
+from fedagentgym.cli.main import main
 from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.envs.make import open_env
 from fedagentgym.envs.reasoning.math import MathEnv
@@ -134,3 +135,17 @@ def test_the_commonest_reason_is_told_with_an_example(reply: str, reason: str) -
 def test_nothing_is_said_of_fewer() -> None:
     assert explain_malformed(make_broken(["a"] * 10, 9), AGENT) is None
     assert explain_malformed(make_broken([], 0), AGENT) is None
+
+
+def test_a_name_is_evaluated_on_the_split_of_the_command(tmp_path: Path) -> None:
+    """Without a word about it that is `val`, in Python as by `fedagentgym eval`; an opened environment keeps its own."""
+    (group,) = evaluate("expert", "Guess", tasks=1).groups
+    assert main(["eval", "--env", "Guess", "--agent", "expert", "--tasks", "1", "--out", str(tmp_path / "played")]) == 0
+    (line,) = read_lines(tmp_path / "played" / "evaluation" / "ranked.jsonl")
+    assert group[0].task == line.trajectory.task == "guess/val/00000"
+    (group,) = evaluate("expert", "Guess", {"tasks": 1}, split="test").groups
+    assert group[0].task.startswith("guess/test/")
+    trained = open_env(GuessEnv)
+    assert evaluate("expert", trained, EvaluationSettings(tasks=1)).groups[0][0].task.startswith("guess/train/")
+    with pytest.raises(OptionError, match="opened with the split 'train': leave out split="):
+        evaluate("expert", trained, tasks=1, split="test")

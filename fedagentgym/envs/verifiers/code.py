@@ -17,6 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedagentgym.base.errors import DataError
+from fedagentgym.base.shorten import show_fields
 from fedagentgym.envs.verifiers import Verdict, wrong
 from fedagentgym.envs.verifiers.formats import last_answer, last_fenced_code
 from fedagentgym.envs.verifiers.sandbox import messages
@@ -37,6 +38,9 @@ class Call(NamedTuple):
 
     args: tuple[Any, ...]
     expected: Any
+
+    def __repr__(self) -> str:
+        return show_fields(self)
 
 
 class Checks(NamedTuple):
@@ -59,6 +63,9 @@ class Checks(NamedTuple):
     check: str = ""
     outputs: tuple[tuple[str, str], ...] = ()
     preamble: str = ""
+
+    def __repr__(self) -> str:
+        return show_fields(self)
 
 
 class CodeVerifier:

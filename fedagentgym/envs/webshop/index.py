@@ -21,6 +21,7 @@ from fedagentgym.envs.webshop import arrays
 from fedagentgym.envs.webshop.analysis import analyze_token, tokenize
 from fedagentgym.envs.webshop.arrays import Array, Bundle
 from fedagentgym.envs.webshop.catalogue import Catalogue, Product
+from fedagentgym.version import ISSUES
 
 FIELDS = ("name", "description", "bullets", "features")
 ORIGINAL_FIELDS = ("name", "description", "first_bullet", "features")
@@ -165,7 +166,7 @@ def _merge(
     by_hash = np.argsort(hashes)
     hashes = hashes[by_hash]
     if len(hashes) > 1 and (hashes[1:] == hashes[:-1]).any():
-        raise DataError("two terms of the index have the same hash; please report this catalogue")
+        raise DataError(f"two terms of the index have the same hash; please report this catalogue: {ISSUES}")
     place = np.empty(len(by_hash), dtype=np.int64)
     place[by_hash] = np.arange(len(by_hash))
     frequencies = np.zeros(len(hashes), dtype=np.int64)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.escape import quote_word
+from fedagentgym.base.escape import add_plugins, quote_word
 from fedagentgym.base.files import get_name, write_atomic
 from fedagentgym.base.rounding import format_bytes, format_duration
 from fedagentgym.experiment.report.background import Background, read_background, view_federation
@@ -145,6 +145,7 @@ def _list_commands(run: RunFiles) -> list[tuple[str, str]]:
         return []
     place = quote_word(run.place)
     config = quote_word(f"{run.place}/config.yaml")
+    plugins = RunFolder(run.place).plugins
     commands = [("the same run again", f"fedagentgym train {config} --out again")]
     if run.result:
         env, evaluation = run.result["config"]["env"], run.result["config"]["evaluation"]
@@ -154,11 +155,14 @@ def _list_commands(run: RunFiles) -> list[tuple[str, str]]:
         if evaluation is not None:
             words += ["--split", evaluation["split"], "--temperature", str(evaluation["temperature"])]
         commands += [
-            ("write the policy as a model folder", f"fedagentgym export {place} --out exported-policy"),
-            ("evaluate that policy", shlex.join([*words, "--agent", "./exported-policy"])),
+            (
+                "write the policy as a model folder",
+                add_plugins(f"fedagentgym export {place} --out exported-policy", plugins),
+            ),
+            ("evaluate that policy", add_plugins(shlex.join([*words, "--agent", "./exported-policy"]), plugins)),
         ]
     else:
-        commands.append(("resume it", f"fedagentgym resume {place}"))
+        commands.append(("resume it", add_plugins(f"fedagentgym resume {place}", plugins)))
     if run.after:
         commands.append(("read episodes in a terminal", f"fedagentgym episodes {place} --failed"))
     return commands

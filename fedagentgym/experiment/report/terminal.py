@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedagentgym.base.escape import quote_word
+from fedagentgym.base.escape import add_plugins, quote_word
 from fedagentgym.base.progress import StatusLine, get_console, is_quiet, make_table, show_status
 from fedagentgym.base.rounding import count_things, format_duration, format_fixed, format_range, format_share
 from fedagentgym.experiment.report.results import AloneAndTogether
@@ -165,7 +165,8 @@ def print_summary(folder: Path) -> None:
     ]
     page = folder / "report.html"
     lines += [f"report {page}"] if page.exists() else []
-    lines += [f"play it again: fedagentgym eval --run {quote_word(folder)}"]
+    again = add_plugins(f"fedagentgym eval --run {quote_word(folder)}", RunFolder(folder).plugins)
+    lines += [f"play it again: {again}"]
     out.print()
     for line in lines:
         out.print(line, highlight=False, soft_wrap=True)  # a command is one line, however long
