@@ -135,7 +135,7 @@ class CodeEnv(ReplyEnv[CodeOptions]):
 
     def gives_answer(self, record: Program, reply: str) -> bool:
         """Return whether a reply's program equals the record's: procedures are distinguished without running a program."""
-        return (extract_program(reply) or "").split() == record.solution.split()
+        return (extract_program(reply, record.tests) or "").split() == record.solution.split()
 
     def run_tool(self, state: State, call: ToolCall) -> str:
         fenced = last_fenced_code(call.argument)
