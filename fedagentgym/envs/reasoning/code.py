@@ -89,7 +89,7 @@ class CodeEnv(ReplyEnv[CodeOptions]):
     accuracy = "code"
     misleading = "counterpart"
     code_replies = True
-    generator_versions: ClassVar[Mapping[str, int]] = {"default": 2, "tiny": 2}
+    generator_versions: ClassVar[Mapping[str, int]] = {"default": 3, "tiny": 3}
     split_counts: ClassVar[Mapping[str, Mapping[str, int]]] = {
         "default": {"train": 10_000, "val": 500, "test": 1_000, "warmup": 2_000, "unseen": 1_000},
         "tiny": {"train": 2_000, "val": 200, "test": 400, "warmup": 2_000, "unseen": 400},
