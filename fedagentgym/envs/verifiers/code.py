@@ -16,7 +16,7 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedagentgym.base.errors import DataError
+from fedagentgym.base.errors import DataError, require_type
 from fedagentgym.envs.verifiers import Verdict, wrong
 from fedagentgym.envs.verifiers.formats import last_answer, last_fenced_code
 from fedagentgym.envs.verifiers.sandbox import messages
@@ -154,6 +154,7 @@ def extract_program(reply: str, tests: Checks | None = None) -> str | None:
 
 def list_asked(tests: Checks) -> list[str]:
     """The names that a program has to define for the tests."""
+    require_type("the tests of a program are Checks", tests, Checks)
     return [tests.entry] if tests.entry else remote_names(tests) if tests.code else []
 
 
