@@ -3,7 +3,8 @@
 * Constants: a program that returns one of the values that its tests expect.
 * Shorter programs: the solution without one of its statements.
 * Changed programs: the solution with another operator, another comparison, or a number that is larger by one. Some of these do
-  the same as the solution (`x > 3` of whole numbers is `x >= 4`), so not all of them can be caught.
+  the same as the solution (`x > 3` of whole numbers is `x >= 4`), so not all of them can be caught: those that pass are tried on
+  further inputs.
 
 The programs are made of our own solutions and are run here, not in the sandbox.
 """
@@ -22,7 +23,7 @@ from fedagentgym.envs.reasoning.code import CodeEnv
 from fedagentgym.envs.reasoning.generators.problems import Program
 
 Function = Callable[..., Any]
-TASKS = 500
+TASKS, INPUTS = 500, 1000
 OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub,
     ast.Sub: ast.Add,
@@ -89,6 +90,43 @@ def count_survivors(programs: Iterator[ast.Module], task: Program) -> tuple[int,
     return len(passed), sum(passed)
 
 
+def draw_inputs(task: Program, count: int) -> Iterator[Any]:
+    """Random inputs of the kind that a task's tests have: more of them, and larger and smaller ones."""
+    given = [call.args[0] for call in task.tests.calls]
+    source = stream(0, "mutants", task.statement)
+    letters = "".join(sorted({letter for text in given for letter in str(text)}))
+    lowest = 1 if "sequence" in task.statement else -100
+    for _ in range(count):
+        length = source.integers(15)
+        if isinstance(given[0], int):
+            yield lowest + source.integers(300 if lowest < 0 else 60)
+        elif isinstance(given[0], str):
+            yield "".join(source.pick(letters) for _ in range(length))
+        else:
+            yield [source.integers(100) - 30 for _ in range(length)]
+
+
+def is_equal(function: Function, task: Program, count: int) -> bool:
+    """True if a program does the same as the solution on random inputs."""
+    solution = load_function(task.solution)
+    return all(_run(function, given) == _run(solution, given) for given in draw_inputs(task, count))
+
+
+def _run(function: Function, given: Any) -> Any:
+    try:
+        return function(deepcopy(given))
+    except FAILURES as error:
+        return type(error)
+
+
+def count_changed(task: Program) -> tuple[int, int, int]:
+    """The number of changed programs, those that do the same on all inputs that are tried, and those that pass though wrong."""
+    programs = [load_function(program) for program in change_once(task.solution)]
+    passing = [program for program in programs if passes(program, task)]
+    equal = sum(is_equal(program, task, INPUTS) for program in passing)
+    return len(programs), equal, len(passing) - equal
+
+
 def count_constants(task: Program) -> tuple[int, int]:
     """The number of values that a task's tests expect, and how many of them pass all the tests as constants."""
     values = {repr(call.expected) for call in task.tests.calls}
@@ -106,11 +144,11 @@ def find_mutants(quick: bool) -> Findings:
     """The wrong programs that the tests of tasks catch, counted."""
     rows: dict[str, tuple[float | str, ...]] = {}
     for size in ("default", "tiny"):
-        for split in ("test", "train"):
+        for split in ("test", "train", "unseen"):
             tasks = draw_tasks(size, split, 20 if quick else TASKS)
-            kinds = [[count_constants(task) for task in tasks]]
-            for change in (leave_statements_out, change_once):
-                kinds.append([count_survivors(change(task.solution), task) for task in tasks])
+            shorter = [count_survivors(leave_statements_out(task.solution), task) for task in tasks]
+            constants, changed = [count_constants(task) for task in tasks], [count_changed(task) for task in tasks]
+            kinds: tuple[list[tuple[int, ...]], ...] = ([*constants], [*shorter], [*changed])
             counts = [cell for counted in kinds for cell in map(sum, zip(*counted, strict=True))]
             rows[f"Code, {size}, {split}"] = (len(tasks), *counts)
     columns = (
@@ -120,6 +158,7 @@ def find_mutants(quick: bool) -> Findings:
         "shorter programs",
         "of them pass",
         "changed programs",
-        "of these pass",
+        "equal on 1,000 inputs",
+        "wrong and pass",
     )
     return Findings("tests of", dict.fromkeys(columns, ",d"), rows)

@@ -21,7 +21,7 @@ from fedagentgym.base.streams import Stream, stream
 from fedagentgym.envs import open_env
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.tasks import shorten_env_id
-from fedagentgym.envs.verifiers.formats import THINK, last_block
+from fedagentgym.envs.verifiers.formats import last_thought
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
@@ -177,7 +177,7 @@ class WrittenTasks:
         question, between, answer = (part.strip() for part in parts.groups())
         if not question or not answer or _BEGIN in question + between:
             return None
-        solution = last_block(between, THINK) or ""
+        solution = last_thought(between) or ""
         name = f"{shorten_env_id(self._env.id)}/synthetic/{len(self._known):05d}"
         record = {"id": name, "category": category, "payload": make_payload(question, answer, solution)}
         (task,) = TaskPool.from_records([record], env=self._env.id)

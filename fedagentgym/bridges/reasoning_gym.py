@@ -27,7 +27,7 @@ from fedagentgym.envs.options import EnvOptions, task
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.registry import ENVIRONMENTS
 from fedagentgym.envs.tasks import Task, lay_out_tasks
-from fedagentgym.envs.verifiers.formats import ANSWER, format_rewards, last_block
+from fedagentgym.envs.verifiers.formats import format_rewards, last_answer
 from fedagentgym.envs.view import Episode, View
 
 __all__ = ["ReasoningGymEnv", "list_generators"]
@@ -160,7 +160,7 @@ class ReasoningGymEnv(TextEnv[ReasoningGymOptions]):
         if state.over:
             return state, View(_OVER, score=state.score, success=state.score == 1.0, done=True, valid=False)
         score, said = 0.0, "There is no answer in your reply."
-        if (answer := last_block(action, ANSWER)) is not None:
+        if (answer := last_answer(action)) is not None:
             score = grade(state.problem, answer)
             said = "Right." if score == 1.0 else "That is not right."
         rewards = {**format_rewards(action), "accuracy/reasoning": score}

@@ -23,7 +23,7 @@ from fedagentgym.partitions.client_split import ClientSplit
 __all__ = ["TaskReward", "make_reward"]
 
 Completion = str | Sequence[Mapping[str, Any]]
-"""A reply: a text, or a list of messages whose last one is the model's."""
+"""A reply: a text, or a list of messages whose last one is the model's; its content is a text or a list of parts."""
 
 
 class TaskReward:
@@ -51,7 +51,7 @@ class TaskReward:
 
         Args:
             prompts: Not read.
-            completions: The replies: texts, or lists of messages.
+            completions: The replies: texts, or lists of messages, whose content may be in parts.
             task: The id of each reply's task, a column of the data set.
             seed: The seed of each episode, a column of the data set; by default 0.
             **columns: Other columns, which are not read.
@@ -71,11 +71,7 @@ class TaskReward:
         episodes = self.env.reset_many(task, [0] * len(task) if seed is None else [int(each) for each in seed])
         replies: list[str] = []
         for completion in completions:
-            reply: object = completion
-            if not isinstance(completion, str):
-                last = completion[-1] if isinstance(completion, Sequence) and completion else None
-                reply = last.get("content") if isinstance(last, Mapping) else None
-            if not isinstance(reply, str):
+            if (reply := _read_reply(completion)) is None:
                 raise DataError(f"a completion is a text or a list of messages, got {show_value(completion)}")
             replies.append(reply)
         return [float(episode.reward) for episode in self.env.step_many(episodes, replies)]
@@ -123,6 +119,19 @@ class TaskReward:
             }
             for episode in env.reset_many(env.pool.ids, [seed] * len(env.pool))
         ]
+
+
+def _read_reply(completion: object) -> str | None:
+    """The text of a completion, of which parts that are no text are left out; None if it has none."""
+    if isinstance(completion, str):
+        return completion
+    last = completion[-1] if isinstance(completion, Sequence) and completion else None
+    content = last.get("content") if isinstance(last, Mapping) else None
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, Sequence) and not isinstance(content, bytes) else ()
+    texts = [part.get("text") for part in parts if isinstance(part, Mapping) and part.get("type", "text") == "text"]
+    return "".join(map(str, texts)) if texts and all(isinstance(text, str) for text in texts) else None
 
 
 def make_reward(env: EnvLike | ClientSplit, **options: Any) -> TaskReward:

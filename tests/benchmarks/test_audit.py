@@ -22,7 +22,7 @@ from benchmarks.fixed_replies import (
     play,
 )
 from benchmarks.kills import FAULTS
-from benchmarks.mutants import change_once, count_constants, count_survivors, leave_statements_out
+from benchmarks.mutants import change_once, count_changed, count_constants, count_survivors, leave_statements_out
 from benchmarks.probes import PROBED, Probed, find_probes
 from benchmarks.repeats import DRAWN
 from fedagentgym.envs.guess import GuessEnv
@@ -95,6 +95,9 @@ def test_what_the_page_says_is_good() -> None:
     assert [name for name, row in probes.items() if int(row[2]) and name not in named] == []
     mutants = read_table(PAGE, "mutants")[1]
     assert all(row[2] == "0" and row[4] == "0" for row in mutants.values())
+    assert all(int(row[7]) <= 5 for row in mutants.values()) and {name.split(", ")[-1] for name in mutants} >= {
+        "unseen"
+    }
     exact = [row for name, row in read_table(PAGE, "mathematics")[1].items() if name.endswith("`exact`")]
     assert all(row[3] == "0" for row in exact) and all(float(row[4]) < 5 for row in exact)
     assert all(float(row[1]) < 1e-12 for row in read_table(PAGE, "losses")[1].values())
@@ -132,6 +135,11 @@ def test_a_test_that_every_program_passes_kills_none() -> None:
     assert count_survivors(leave_statements_out(solution), strong) == (3, 0)
     made, passed = count_survivors(change_once(solution), strong)
     assert made == 4 and passed == 0
+    assert count_changed(strong) == (4, 0, 0) and count_changed(weak)[2] > 0
+    threshold = Program(
+        "", Checks("f", (Call((3,), 0), Call((4,), 1))), "def f(x):\n    return 0 if x < 4 else 1 - x % 1"
+    )
+    assert count_changed(threshold)[1:] == (1, 1), "1 + x % 1 is equal, x % 2 differs at 5"
     lenient = Program("", Checks("f", (Call((-1,), 0),)), solution)
     assert count_survivors(leave_statements_out(solution), lenient)[1] == 1, "nothing times two is nothing"
 

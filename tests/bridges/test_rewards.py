@@ -39,6 +39,22 @@ def test_a_reply_is_rewarded_as_the_environment_does(name: str) -> None:
     )
 
 
+def test_a_reply_in_parts_is_their_texts_joined() -> None:
+    reward = make_reward("skills")
+    task = reward.env.pool.ids[0]
+    reply = play_expert(reward.env, task)
+    parts: list[dict[str, Any]] = [
+        {"type": "text", "text": reply[:9]},
+        {"type": "image", "image": "x"},
+        {"type": "text", "text": reply[9:]},
+    ]
+    said = [
+        [{"role": "user", "content": "?"}, {"role": "assistant", "content": content}] for content in (parts, parts[:1])
+    ]
+    assert reward(completions=said, task=[task] * 2) == [1.0, 0.0]
+    assert reward(completions=[[{"content": [{"text": reply}]}]], task=[task]) == [1.0]
+
+
 @given(replies=st.lists(st.text(max_size=40) | st.from_regex(r"<answer> ?-?[0-9]{1,3} ?</answer>"), max_size=5))
 def test_rewards_equal_those_of_the_environment_played_by_gymnasium(replies: list[str]) -> None:
     env = gymnasium.make("fedagentgym/Skills-v0")
@@ -90,7 +106,16 @@ def test_what_needs_more_than_one_reply_or_a_task_is_refused() -> None:
     reward = make_reward("skills")
     with pytest.raises(DataError, match="column 'task'"):
         reward(completions=["1"])
-    for broken in (3, [], [{"role": "assistant"}], None):
+    parts: list[Any] = [
+        [],
+        [{"type": "text"}],
+        [{"type": "text", "text": 3}],
+        [{"type": "image", "image": "x"}],
+        ["x"],
+        b"x",
+        {"a": 1},
+    ]
+    for broken in (3, [], [{"role": "assistant"}], None, *([{"content": content}] for content in parts)):
         with pytest.raises(DataError, match="a completion is"):
             reward(completions=[broken], task=[reward.env.pool.ids[0]])
     with pytest.raises(UnknownNameError):

@@ -89,7 +89,7 @@ class CodeEnv(ReplyEnv[CodeOptions]):
     accuracy = "code"
     misleading = "counterpart"
     code_replies = True
-    generator_versions: ClassVar[Mapping[str, int]] = {"default": 2, "tiny": 2}
+    generator_versions: ClassVar[Mapping[str, int]] = {"default": 3, "tiny": 3}
     split_counts: ClassVar[Mapping[str, Mapping[str, int]]] = {
         "default": {"train": 10_000, "val": 500, "test": 1_000, "warmup": 2_000, "unseen": 1_000},
         "tiny": {"train": 2_000, "val": 200, "test": 400, "warmup": 2_000, "unseen": 400},
@@ -135,7 +135,7 @@ class CodeEnv(ReplyEnv[CodeOptions]):
 
     def gives_answer(self, record: Program, reply: str) -> bool:
         """Return whether a reply's program equals the record's: procedures are distinguished without running a program."""
-        return (extract_program(reply) or "").split() == record.solution.split()
+        return (extract_program(reply, record.tests) or "").split() == record.solution.split()
 
     def run_tool(self, state: ReplyState, call: ToolCall) -> str:
         fenced = last_fenced_code(call.argument)

@@ -33,7 +33,7 @@ from fedagentgym.envs.skills.tasks import (
 )
 from fedagentgym.envs.tasks import Task
 from fedagentgym.envs.variants import ClientVariant, Variant
-from fedagentgym.envs.verifiers.formats import THINK, extract_answer, format_rewards, last_block
+from fedagentgym.envs.verifiers.formats import extract_answer, format_rewards, last_thought
 from fedagentgym.envs.view import Episode, View
 
 VERIFIER_VERSION = "skills/1"
@@ -80,7 +80,7 @@ def read_answer(reply: str, things: str, replies: str = TAGGED) -> ReadAnswer | 
 def rate_reply(reply: str, answer: ReadAnswer | None, replies: str = TAGGED) -> dict[str, float]:
     """The rewards that need no gold. Without tags, a reply of nothing but the steps and the answer has the right format."""
     layout = format_rewards(reply)
-    thought = last_block(reply, THINK)
+    thought = last_thought(reply)
     if replies != TAGGED:
         thought = reply.rpartition("=")[0] if replies == EQUATION and answer is not None else None
         whole = answer is not None and (thought is None or _STEPS.fullmatch(thought) is not None)

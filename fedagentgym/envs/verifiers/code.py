@@ -16,7 +16,7 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedagentgym.base.errors import DataError
+from fedagentgym.base.errors import DataError, require_type
 from fedagentgym.base.shorten import show_fields
 from fedagentgym.envs.verifiers import Verdict, wrong
 from fedagentgym.envs.verifiers.formats import last_answer, last_fenced_code
@@ -24,7 +24,7 @@ from fedagentgym.envs.verifiers.sandbox import messages
 from fedagentgym.envs.verifiers.sandbox.confine import Protection, list_names_up
 from fedagentgym.envs.verifiers.sandbox.pool import Ended, Limits, Slots
 
-CODE_VERIFIER_VERSION = "code/2"
+CODE_VERIFIER_VERSION = "code/3"
 MAX_PROGRAM_LENGTH = 200_000
 
 
@@ -149,11 +149,20 @@ def refusal(program: str) -> str | None:
     return "not text" if "\x00" in program else None
 
 
-def extract_program(reply: str) -> str | None:
-    """The program of a reply: the last fenced block of its answer (or of all of it), else the bare answer."""
+def extract_program(reply: str, tests: Checks | None = None) -> str | None:
+    """The program of a reply, in its answer, or in all of it if it has none; else the bare answer.
+
+    It is the last fenced block that defines what the tests ask for, else the last one.
+    """
     block = last_answer(reply)
-    fenced = last_fenced_code(reply if block is None else block)
+    fenced = last_fenced_code(reply if block is None else block, () if tests is None else list_asked(tests))
     return fenced if fenced is not None else block
+
+
+def list_asked(tests: Checks) -> list[str]:
+    """The names that a program has to define for the tests."""
+    require_type("the tests of a program are Checks", tests, Checks)
+    return [tests.entry] if tests.entry else remote_names(tests) if tests.code else []
 
 
 def same_output(out: str, expected: str) -> bool:
@@ -259,7 +268,8 @@ def grade_code(reply: str, tests: Checks, limits: Limits | None = None, accept: 
     """Grade a reply with a program by running its tests in a sandboxed process.
 
     Args:
-        reply: The whole reply; the program is the last fenced block of its answer, or else the answer.
+        reply: The whole reply; the program is the last fenced block of its answer that defines what the tests ask for, or else
+            the last one, or else the answer.
         tests: The tests.
         limits: Seconds, memory and output that the program may use; by default 5 s, 512 MiB and 1 MiB.
         accept: Protections of the sandbox that may be missing on this machine, such as those that root lacks.
@@ -267,7 +277,7 @@ def grade_code(reply: str, tests: Checks, limits: Limits | None = None, accept: 
     Returns:
         The verdict: `correct` if all tests pass, `score` the share that does. No program raises or hangs.
     """
-    program = extract_program(reply)
+    program = extract_program(reply, tests)
     return wrong("no program") if program is None else default_verifier().verify(program, tests, limits, accept)
 
 

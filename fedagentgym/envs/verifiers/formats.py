@@ -6,7 +6,9 @@ The layout is `<think> reasoning </think> <answer> answer </answer>`. A turn tha
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from fedagentgym.base.errors import require_type
@@ -19,6 +21,7 @@ _MAX_JUDGED_LENGTH = 200_000
 _TOOL_CALL = re.compile(r"\A([a-z_]{1,20})\[(.*)\]", re.DOTALL)
 _FENCE = "```"
 PYTHON = ("python", "py", "python3")
+_DEFINITION = r"^[ \t]*+(?:(?:async[ \t]++)?(?:def|class)[ \t]++(?:{0})\b|(?:{0})[ \t]*+(?::[^=\n]*+)?=(?!=))"
 _BOX = re.compile(r"\\(?:boxed|framebox|fbox)\s*+\{")
 MAX_BOX_LENGTH = 4_000
 
@@ -30,14 +33,40 @@ class ToolCall(NamedTuple):
     argument: str
 
 
+def list_blocks(reply: str, tags: tuple[str, str]) -> list[str]:
+    """The texts of all complete blocks of a tag, in order: an opening tag, and a closing one before any other tag of its kind.
+
+    >>> list_blocks("<answer> I write <answer>1</answer> so: </answer> <answer>2</answer>", ANSWER)
+    ['1', '2']
+    """
+    require_type("a reply is a text", reply, str)
+    opening, closing = tags
+    found = re.finditer(f"{re.escape(opening)}|{re.escape(closing)}", reply)
+    return [
+        reply[one.end() : after.start()].strip()
+        for one, after in itertools.pairwise(found)
+        if one[0] == opening and after[0] == closing
+    ]
+
+
 def last_block(reply: str, tags: tuple[str, str]) -> str | None:
     """The text of the last complete block of a tag.
 
     >>> last_block("<answer>1</answer> no: <answer>2</answer>", ANSWER)
     '2'
     """
+    blocks = list_blocks(reply, tags)
+    return blocks[-1] if blocks else None
+
+
+def last_thought(reply: str) -> str | None:
+    """The text from the last opening think tag up to the last closing one, since a thought may close twice: all of it counts.
+
+    >>> last_thought("<think> 1 + 1 </think> = 2 </think> <answer> 2 </answer>")
+    '1 + 1 </think> = 2'
+    """
     require_type("a reply is a text", reply, str)
-    opening, closing = tags
+    opening, closing = THINK
     end = reply.rfind(closing)
     start = reply.rfind(opening, 0, end) if end >= 0 else -1
     return reply[start + len(opening) : end].strip() if start >= 0 else None
@@ -46,15 +75,11 @@ def last_block(reply: str, tags: tuple[str, str]) -> str | None:
 def last_answer(reply: str) -> str | None:
     """The last answer block that is not empty, since a reply may name the tags without answering; empty if all are.
 
-    >>> last_answer("<answer>7</answer> is in the tags <answer></answer>.")
+    >>> last_answer("<answer>7</answer> is in the tags <answer></answer>; they end with </answer>.")
     '7'
     """
-    require_type("a reply is a text", reply, str)
-    (opening, closing), begin, found = ANSWER, len(reply), None
-    while (end := reply.rfind(closing, 0, begin)) >= 0 and (begin := reply.rfind(opening, 0, end)) >= 0:
-        if found := reply[begin + len(opening) : end].strip():
-            break
-    return found
+    blocks = list_blocks(reply, ANSWER)
+    return next(filter(None, reversed(blocks)), "") if blocks else None
 
 
 def extract_answer(reply: str) -> str | None:
@@ -136,20 +161,30 @@ def tag_count(reply: str) -> float:
     return 0.25 * sum(reply.count(tag) == 1 for tag in (*THINK, *_last_tag(reply)))
 
 
-def last_fenced_code(text: str) -> str | None:
+def last_fenced_code(text: str, names: Iterable[str] = ()) -> str | None:
     """The program in the last fenced block that is marked as Python or not marked at all; a block may be a single line.
 
-    >>> last_fenced_code("```python def f(x): return x + 1```")
+    With names, the last such block that defines one of them comes first: an example of its use or its output may follow it.
+
+    >>> last_fenced_code("```python def f(x): return x + 1``` and so ```python print(f(1))```")
+    'print(f(1))'
+    >>> last_fenced_code("```python def f(x): return x + 1``` and so ```python print(f(1))```", ["f"])
     'def f(x): return x + 1'
     """
-    for block in reversed(text.split(_FENCE)[1:-1:2]):
-        language, newline, program = block.partition("\n")
-        if not newline:
-            language, _, program = block.strip().partition(" ")
-            return program if language.lower() in PYTHON else block.strip()
-        if language.strip().lower() in ("", *PYTHON):
-            return program.rstrip()
-    return None
+    programs = [program for block in text.split(_FENCE)[1:-1:2] if (program := _read_block(block)) is not None]
+    wanted = "|".join(map(re.escape, names))
+    defines = re.compile(_DEFINITION.format(wanted), re.MULTILINE)
+    defining = (program for program in reversed(programs) if wanted and defines.search(program))
+    return next(defining, programs[-1] if programs else None)
+
+
+def _read_block(block: str) -> str | None:
+    """The program of a fenced block; None if it is in another language."""
+    language, newline, program = block.partition("\n")
+    if not newline:
+        language, _, program = block.strip().partition(" ")
+        return program if language.lower() in PYTHON else block.strip()
+    return program.rstrip() if language.strip().lower() in ("", *PYTHON) else None
 
 
 def code_format(reply: str) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.mutants import count_survivors, leave_statements_out
+from benchmarks.mutants import count_changed, count_survivors, leave_statements_out
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import OptionError
 from fedagentgym.envs.make import open_env
@@ -23,7 +23,16 @@ from fedagentgym.envs.reasoning.generators.knowledge import CITIES, COUNTRIES, C
 from fedagentgym.envs.reasoning.generators.math_numbers import NAMES, THINGS
 from fedagentgym.envs.reasoning.generators.math_tiny import CHOICES
 from fedagentgym.envs.reasoning.generators.math_unseen import COLOURS
-from fedagentgym.envs.reasoning.generators.problems import FeistelPermutation, Form, ProblemSequence, Program, Question
+from fedagentgym.envs.reasoning.generators.mutants import FAILED, compile_mutants, compile_mutants_of_function
+from fedagentgym.envs.reasoning.generators.problems import (
+    FeistelPermutation,
+    Form,
+    Inputs,
+    ProblemSequence,
+    Program,
+    Question,
+    draw_calls,
+)
 from fedagentgym.envs.reasoning.math import MathEnv
 from fedagentgym.envs.reasoning.qa import QAEnv
 from fedagentgym.envs.reasoning.replies import ReplyEnv
@@ -36,8 +45,8 @@ GOLDEN = {
     ("math", "default"): "sha256:398f08c1800d283a03a30c7db618c6f2550d073543491a36370525afa41897a8",
     ("qa", "tiny"): "sha256:fd1bafc059b5c7022604c163dc9afe9fc1f168240a16670ce62eb16492f38c34",
     ("qa", "default"): "sha256:24646f9ab0602f554fad7e2c6e2df36d7c027c11df49a509cbd59e4d124b2d5d",
-    ("code", "tiny"): "sha256:ce1be1c86533e233c91c1f67a7d241ff312b4a6b49ce1efcfc8d420e0f96820a",
-    ("code", "default"): "sha256:0175f32454983323a9ecbd8740929ff9e3162f9d59042dbeb81109492d69dc22",
+    ("code", "tiny"): "sha256:30320907821de12f68247d1f9983a2bb10297406d156aba1a18688fb7ce510c5",
+    ("code", "default"): "sha256:9a21f27f111e7e9cf2b9c179d00bdd505595e8f55eb4eb11499683ba514ae770",
 }
 
 
@@ -338,9 +347,61 @@ def test_solutions_of_programs_do_what_the_steps_say(size: str, split: str, coun
 def test_no_constant_and_no_shorter_program_passes(size: str, split: str, seed: int, count: int) -> None:
     pool = open_env(CodeEnv, size=size, split=split, seed=seed).pool
     for program in (pool[number].payload for number in range(count)):
-        assert len(program.tests.calls) == 10
+        assert 10 <= len(program.tests.calls) <= 12
         assert len({repr(call.expected) for call in program.tests.calls}) >= 3, program
         assert count_survivors(leave_statements_out(program.solution), program)[1] == 0, program
+
+
+@pytest.mark.parametrize("split", ["train", "test", "unseen"])
+@pytest.mark.parametrize(("size", "count", "allowed"), [("tiny", 400, 0), ("default", 120, 2)])
+def test_a_program_with_one_operator_comparison_or_number_changed_fails(
+    size: str, count: int, allowed: int, split: str
+) -> None:
+    """Unless it does the same as the solution at a thousand inputs; a few differ nearly nowhere."""
+    pool = open_env(CodeEnv, size=size, split=split).pool
+    counted = [count_changed(pool[number].payload) for number in range(count)]
+    assert sum(wrong for _, _, wrong in counted) <= allowed
+    assert sum(made for made, _, _ in counted) > 3 * count
+
+
+def test_a_threshold_is_tested_at_both_of_its_sides() -> None:
+    form = next(form for form in TINY_PROGRAMS["conditions"] if "plus" in form.make_problem(0).statement)  # type: ignore[union-attr]
+    for program in filter(None, map(form.make_problem, range(0, form.size, 7))):
+        above = int(re.search(r"above (\d+)", program.statement)[1])  # type: ignore[index]
+        assert {above, above + 1} <= {call.args[0] for call in program.tests.calls}, program
+
+
+def test_the_wrong_programs_that_inputs_are_searched_for() -> None:
+    """Each part is changed once, and nothing else."""
+    written = "x + k if x > 3 else max ( x , - 1 ) % m"
+    functions = compile_mutants(written, "k", "m", "x")
+    assert compile_mutants(written, "k", "m", "x") is functions and len(functions) == 2 + 2 + 5 + 2 + 1 + 2 + 2 + 2
+    right: Callable[..., Any] = eval(f"lambda k, m, x: {written}")
+    inputs = [(k, m, x) for k in (2, 5) for m in (3, 7) for x in range(-9, 9)]
+    assert all(any(function(*given) != right(*given) for given in inputs) for function in functions)
+    assert compile_mutants("x // k", "k", "x")[-1](1, 3) is FAILED, "a division by zero"
+    solution = "def f(n):\n    y = 2\n    for _ in range(n - 1):\n        y = y + 3\n    return y\n"
+    programs = compile_mutants_of_function(solution, "f")
+    assert len(programs) == 10 and [program(1) for program in programs].count(2) == 5
+    assert not any(all(program(n) == 3 * n - 1 for n in range(1, 9)) for program in programs)
+
+
+def test_a_mistake_is_searched_beyond_the_first_inputs() -> None:
+    """First among those that were drawn, then those that are listed, then wider ones; in vain where there is no difference."""
+
+    def draw(mutants: Sequence[Callable[[Any], Any]], inputs: Inputs) -> set[int]:
+        calls = draw_calls(
+            "a text", inputs, lambda given: (given, given), (), [lambda trace, f=f: f(trace[0]) for f in mutants]
+        )
+        assert calls is not None and len(calls) >= 10 and all(call.expected == call.args[0] for call in calls)
+        return {call.args[0] for call in calls}
+
+    inputs = Inputs(lambda source: source.integers(50), range(90, 95), lambda source: 200 + source.integers(9))
+    plain = draw((), inputs)
+    assert draw([lambda x: x, lambda x: -x], inputs) == plain and max(plain) < 50
+    assert {92, 205} <= draw([lambda x: x + (x == 92), lambda x: x + (x == 205)], inputs)
+    many = draw([lambda x, at=at: x + (x == at) for at in (*range(90, 95), *range(200, 209))], inputs)
+    assert {*range(90, 95), *range(200, 209)} <= many and len(many) == 17
 
 
 def test_every_tiny_program_needs_each_of_its_operations() -> None:

@@ -24,6 +24,7 @@ from fedagentgym.envs.verifiers.code import (
     CodeVerifier,
     calls_of,
     extract_program,
+    grade_code,
     remote_names,
     same_output,
 )
@@ -397,6 +398,17 @@ def test_the_program_of_a_reply() -> None:
     assert extract_program("```python\na = 1\n```") == "a = 1"
     assert extract_program("<answer> a = 1 </answer>") == "a = 1"
     assert extract_program("a = 1") is None
+    f = "def f(x):\n    return x"
+    reply = f"```python\n{f}\n```\nExample:\n```python\nprint(f(1))\n```\nOutput:\n```\n1\n```"
+    for whole in (reply, f"<answer>{reply}</answer>", f"<answer>{reply}</answer> ends with </answer>"):
+        assert extract_program(whole) == "1"
+        assert extract_program(whole, Checks("f", (Call((1,), 1),))) == f
+        assert extract_program(whole, Checks(code="assert f(1) == 1")) == f
+        assert extract_program(whole, Checks(code="def check(f): assert f(1) == 1", check="check", entry="f")) == f
+        assert extract_program(whole, Checks(outputs=(("", "1"),))) == "1"
+    assert grade_code(reply, Checks("f", (Call((1,), 1),))).correct
+    later = f"{reply}\n```python\ndef f(x): return 0\n```"
+    assert not grade_code(later, Checks("f", (Call((1,), 1),))).correct
 
 
 def test_plain_asserts_become_calls() -> None:

@@ -9,12 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.envs.verifiers.formats import (
+    ANSWER,
+    TOOL,
     ToolCall,
     code_format,
     extract_answer,
     format_rewards,
     last_answer,
+    last_block,
     last_fenced_code,
+    last_thought,
+    list_blocks,
     repetition,
     tag_count,
     think_answer_format,
@@ -114,13 +119,32 @@ def test_every_text_has_finite_components(reply: str) -> None:
         "<tool>a[" + "]" * 200_000,
         " " * 300_000,
         "a[" * 100_000,
+        "<answer>" * 100_000,
+        "<answer></answer>" * 100_000,
+        "</answer>" * 100_000,
+        "```python\n" + "f:" * 100_000 + "\n```",
+        "```python\n" + " \t" * 100_000 + "\n```",
     ],
-    ids=["tags", "fences", "blanks", "brackets", "nothing", "calls"],
+    ids=[
+        "tags",
+        "fences",
+        "blanks",
+        "brackets",
+        "nothing",
+        "calls",
+        "openings",
+        "blocks",
+        "closings",
+        "colons",
+        "tabs",
+    ],
 )
 def test_long_replies_are_judged_in_linear_time(reply: str) -> None:
     started = time.process_time()
     format_rewards(reply, code=True)
     tool_call(reply)
+    last_answer(reply)
+    last_fenced_code(reply, ["f"])
     assert time.process_time() - started < 2.0
 
 
@@ -167,15 +191,105 @@ def test_boxes_are_found_in_linear_time() -> None:
     assert time.process_time() - started < 2.0
 
 
-@given(st.lists(st.sampled_from(["<answer>", "</answer>", "3", " ", "x"]), max_size=12))
-def test_the_last_answer_is_that_of_a_plain_search(parts: list[str]) -> None:
-    """From the last closing tag backwards, each with the opening tag before it."""
-    reply, found = "".join(parts), None
-    while "</answer>" in reply:
-        before = reply.rpartition("</answer>")[0]
-        if "<answer>" not in before:
-            break
-        reply, _, found = before.rpartition("<answer>")
-        if found.strip():
-            break
-    assert last_answer("".join(parts)) == (None if found is None else found.strip())
+def find_blocks(text: str, opening: str, closing: str) -> list[str]:
+    """All complete blocks, read from left to right: an opening tag begins anew, the next closing one ends the block."""
+    blocks, begun, at = list[str](), None, 0
+    while at < len(text):
+        if text.startswith(opening, at):
+            at += len(opening)
+            begun = at
+        elif text.startswith(closing, at):
+            if begun is not None:
+                blocks.append(text[begun:at].strip())
+            at, begun = at + len(closing), None
+        else:
+            at += 1
+    return blocks
+
+
+PARTS = ["<answer>", "</answer>", "<tool>", "</tool>", "<Answer>", "</ANSWER>", "<", "3", " ", "x", "calc[2]"]
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=14))
+def test_blocks_are_those_of_a_plain_reader(parts: list[str]) -> None:
+    reply = "".join(parts)
+    for tags in (ANSWER, TOOL):
+        blocks = find_blocks(reply, *tags)
+        assert list_blocks(reply, tags) == blocks
+        assert last_block(reply, tags) == (blocks[-1] if blocks else None)
+    answers = find_blocks(reply, *ANSWER)
+    assert last_answer(reply) == ([None, *answers[:1], *filter(None, answers)])[-1]
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        ("<answer> 12 </answer>\nThe reply ends with </answer>.", "12"),
+        ("</answer> closes, <answer> opens: <answer> 12 </answer></answer>", "12"),
+        ("<answer> 12 </answer> or 13 </answer>", "12"),
+        ("<answer> 12 </answer> no, <answer> 13 </answer> </answer>", "13"),
+        ("<answer> one <answer> 12 </answer> two </answer>", "12"),
+        ("<answer> 12 </answer> <answer> 13", "12"),
+        ("<answer> 12 </answer> <answer> 13 </Answer>", "12"),
+        ("<Answer> 12 </Answer>", None),
+        ("<think> <answer> 13 </answer> </think> <answer> 12 </answer> </think>", "12"),
+        ("<answer> 12 </answer> in the tags <answer> </answer>, ends with </answer>", "12"),
+        (r"<answer> \boxed{12} </answer> in a \boxed{} that ends with } and </answer>", "12"),
+        (r"<answer> 12 </answer> </answer> \boxed{13}", "12"),
+    ],
+)
+def test_a_block_ends_at_its_first_closing_tag(reply: str, answer: str | None) -> None:
+    assert extract_answer(reply) == answer
+
+
+def test_a_call_ends_at_its_first_closing_tag() -> None:
+    assert tool_call("<tool> calc[12] </tool> calls end with </tool>") == ToolCall("calc", "12")
+    assert tool_call("<tool> such as <tool> calc[12] </tool> </tool>") == ToolCall("calc", "12")
+    assert tool_call("<tool> calc[12] </tool> </answer> <answer>") == ToolCall("calc", "12")
+    assert tool_call("<tool> calc[12] </tool> <answer> </answer> </answer>") is None
+
+
+def test_a_thought_that_closes_twice_is_read_to_its_end() -> None:
+    assert last_thought("<think> a </think> b </think>") == "a </think> b"
+    assert last_thought("a </think> b") is None
+
+
+SOLUTION = "```python\ndef f(x):\n    return x + 1\n```"
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        "Example:\n```python\nprint(f(3))\n```",
+        "Output:\n```\n4\n```",
+        "Output:\n```text\n4\n```",
+        "```python f(3) == 4``` and ```f(3)```",
+        "```python\nassert f(3) == 4\nf2 = 3\ng(f=3)\n# def f(x)\n```",
+        "```\nf(3) = 4\nf == 2\n```",
+    ],
+)
+def test_an_example_or_an_output_does_not_replace_the_program(behind: str) -> None:
+    assert last_fenced_code(f"{SOLUTION}\n{behind}", ["f"]) == "def f(x):\n    return x + 1"
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        "def f(x):\n    return 0",
+        "async def f(x): return 0",
+        "f = lambda x: 0",
+        "f: object = lambda x: 0",
+        "class f: pass",
+        "@cache\ndef  f (x) :\n    return (",
+        "x = 1\n\tdef f(x) : return 0",
+    ],
+)
+def test_the_last_definition_counts_even_if_it_is_wrong(later: str) -> None:
+    assert last_fenced_code(f"{SOLUTION}\n```python\n{later}\n```\n```\nf(3)\n```", ["f"]) == later
+
+
+def test_without_a_definition_the_last_block_counts() -> None:
+    assert last_fenced_code("```\na = 1\n```\n```\nb = 2\n```", ["f"]) == "b = 2"
+    assert last_fenced_code("```json\ndef f(x)\n```", ["f"]) is None
+    assert last_fenced_code("```\ndef g(x): ...\n```\n```\nh()\n```", ["f", "g"]) == "def g(x): ..."
+    assert last_fenced_code("```\ndef fxg(x): ...\n```\n```\nh()\n```", ["f.g"]) == "h()"

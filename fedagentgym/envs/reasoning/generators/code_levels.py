@@ -12,15 +12,21 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from fedagentgym.base.streams import Stream
+from fedagentgym.envs.reasoning.generators.mutants import (
+    FAILED,
+    compile_mutants,
+    compile_mutants_of_function,
+    run_or_fail,
+)
 from fedagentgym.envs.reasoning.generators.problems import (
+    A_LIST,
+    A_NATURAL,
+    A_NUMBER,
+    A_TEXT,
     Form,
+    Inputs,
     Program,
     draw_calls,
-    draw_natural,
-    draw_number,
-    draw_number_list,
-    draw_text,
     split_words,
 )
 from fedagentgym.envs.verifiers.code import Checks
@@ -356,11 +362,12 @@ SPARE = 9
 def _make_program(
     asked: str,
     solution: str,
-    draw: Callable[[Stream], Any],
+    inputs: Inputs,
     trace: Callable[[Any], Sequence[Any]],
     shorter: Sequence[Callable[[Sequence[Any]], Any]],
+    mutants: Sequence[Callable[[Sequence[Any]], Any]],
 ) -> Program | None:
-    calls = draw_calls(asked, draw, trace, shorter)
+    calls = draw_calls(asked, inputs, trace, shorter, mutants)
     if calls is None:
         return None
     examples = " ".join(f"f({call.args[0]!r}) is {call.expected!r}." for call in calls[:2])
@@ -369,17 +376,34 @@ def _make_program(
     )
 
 
-def _leave_out(steps: Sequence[Step], out: int, trace: Sequence[Any]) -> Any:
-    """The result without one of the steps, given what is left after each of them."""
-    left = trace[out]
-    for number in range(out + 1, len(steps)):
-        if left == trace[number]:
+def _continue(steps: Sequence[Step], number: int, left: Any, trace: Sequence[Any]) -> Any:
+    """The result if this is left before the step of this number, given what should be left after each of them."""
+    for place in range(number, len(steps)):
+        if left == trace[place]:
             return trace[-1]
-        left = steps[number].does(left)
+        left = steps[place].does(left)
     return left
 
 
-def _make_pipeline(name: str, draw: Callable[[Stream], Any], ends: bool, *steps: Step) -> Program | None:
+def _leave_out(steps: Sequence[Step], out: int, trace: Sequence[Any]) -> Any:
+    return _continue(steps, out + 1, trace[out], trace)
+
+
+def _replace(steps: Sequence[Step], number: int, mutant: Callable[[Any], Any], trace: Sequence[Any]) -> Any:
+    left = mutant(trace[number])
+    return left if left is FAILED else run_or_fail(_continue, steps, number + 1, left, trace)
+
+
+def _list_mutants(name: str, steps: Sequence[Step]) -> list[Callable[[Sequence[Any]], Any]]:
+    """The programs in which one step does something a little different, given what is left after each step."""
+    return [
+        partial(_replace, steps, number, mutant)
+        for number, step in enumerate(steps)
+        for mutant in compile_mutants(step.line.removeprefix("return ").removeprefix(f"{name} = "), name)
+    ]
+
+
+def _make_pipeline(name: str, inputs: Inputs, ends: bool, *steps: Step) -> Program | None:
     """A specification of steps on one argument; unless the last step returns, the result is what is left."""
     what = {"n": "a whole number n", "xs": "a list of whole numbers xs", "s": "a text s"}[name]
     said = [step.said for step in steps] + ([] if ends else ["return the result"])
@@ -394,14 +418,15 @@ def _make_pipeline(name: str, draw: Callable[[Stream], Any], ends: bool, *steps:
         return left
 
     shorter = [partial(_leave_out, steps, out) for out in range(len(steps) - ends)]
-    return _make_program(f"Write a function f({name}) for {what}. {numbered}", solution, draw, trace, shorter)
+    asked = f"Write a function f({name}) for {what}. {numbered}"
+    return _make_program(asked, solution, inputs, trace, shorter, _list_mutants(name, steps))
 
 
 def _make_pipeline_levels(
-    name: str, draw: Callable[[Stream], Any], steps: Sequence[Step], last: Sequence[Step] = (), unseen: bool = False
+    name: str, inputs: Inputs, steps: Sequence[Step], last: Sequence[Step] = (), unseen: bool = False
 ) -> tuple[tuple[Form[Program], ...], ...]:
     """A form for each level, which has a step more than the one before; with `unseen` the first one is a new step."""
-    make = partial(_make_pipeline, name, draw, bool(last))
+    make = partial(_make_pipeline, name, inputs, bool(last))
     usual = [step for step in steps if step.usual]
     ends = (last,) if last else ()
     stages = [[steps if level == 1 else usual] * (level + 1) for level in range(1, 6)]
@@ -441,9 +466,13 @@ def _recurrence(summed: bool, a: int, b: int, p: int, q: int, c: int, m: int) ->
     def find_last(parts: tuple[int, int, int, int], trace: Sequence[int]) -> int:
         return find_terms(*parts, len(trace))[-1]
 
+    def find_other(mutant: Callable[[int], Any], trace: Sequence[int]) -> Any:
+        return mutant(len(trace))
+
     less = {(1, q, c, m), (p, min(q, 1), c, m), (p, 0, c, m), (p, q, 0, m), (p, q, c, 0)} - {(p, q, c, m)}
     shorter = [partial(find_last, parts) for parts in sorted(less)]
-    return _make_program(asked, solution, draw_natural, partial(find_terms, p, q, c, m), shorter)
+    mutants = [partial(find_other, mutant) for mutant in compile_mutants_of_function(solution, "f")]
+    return _make_program(asked, solution, A_NATURAL, partial(find_terms, p, q, c, m), shorter, mutants)
 
 
 NONE = (0,)
@@ -459,11 +488,11 @@ RULES: tuple[tuple[Sequence[int], ...], ...] = (
 def _make_families(unseen: bool) -> dict[str, tuple[tuple[Form[Program], ...], ...]]:
     """The forms of each family at each level: those that are trained on, or those of the split `unseen`."""
     return {
-        "numbers": _make_pipeline_levels("n", draw_number, NUMBER_STEPS, unseen=unseen),
-        "lists": _make_pipeline_levels("xs", draw_number_list, LIST_STEPS, unseen=unseen),
-        "aggregates": _make_pipeline_levels("xs", draw_number_list, LIST_STEPS, REDUCING_STEPS, unseen),
-        "texts": _make_pipeline_levels("s", draw_text, TEXT_STEPS, unseen=unseen),
-        "counting": _make_pipeline_levels("s", draw_text, TEXT_STEPS, COUNTING_STEPS, unseen),
+        "numbers": _make_pipeline_levels("n", A_NUMBER, NUMBER_STEPS, unseen=unseen),
+        "lists": _make_pipeline_levels("xs", A_LIST, LIST_STEPS, unseen=unseen),
+        "aggregates": _make_pipeline_levels("xs", A_LIST, LIST_STEPS, REDUCING_STEPS, unseen),
+        "texts": _make_pipeline_levels("s", A_TEXT, TEXT_STEPS, unseen=unseen),
+        "counting": _make_pipeline_levels("s", A_TEXT, TEXT_STEPS, COUNTING_STEPS, unseen),
         "sequences": tuple((Form(ranges, partial(_recurrence, unseen), SPARE),) for ranges in RULES),
     }
 

@@ -7,13 +7,13 @@ its operations, and none a constant.
 from __future__ import annotations
 
 import ast
-import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
 from fedagentgym.base.streams import Stream
-from fedagentgym.envs.reasoning.generators.problems import Form, Program, draw_calls, split_words
+from fedagentgym.envs.reasoning.generators.mutants import change_one_part, compile_mutants, run_or_fail
+from fedagentgym.envs.reasoning.generators.problems import Form, Inputs, Program, draw_calls, draw_letters, split_words
 from fedagentgym.envs.verifiers.code import Checks
 
 FIRST, SMALL, FEW, LONG = range(2, 24), range(1, 24), range(2, 8), range(9, 24)
@@ -21,7 +21,7 @@ MAX_INPUTS = 300
 Meaning = Callable[[Any, int, int], Any]
 
 
-def _draw_int(source: Stream) -> int:
+def _draw_number(source: Stream) -> int:
     return source.integers(60) - 20
 
 
@@ -29,11 +29,23 @@ def _draw_list(source: Stream) -> list[int]:
     return [source.integers(20) for _ in range(source.integers(4) + 2)]
 
 
-def _draw_string(source: Stream) -> str:
-    return "".join(source.pick("abcdefgh") for _ in range(source.integers(6) + 8))
+def _draw_wide_list(source: Stream) -> list[int]:
+    return [source.integers(60) - 20 for _ in range(source.integers(8) + 1)]
 
 
-INPUTS = {"x": _draw_int, "xs": _draw_list, "s": _draw_string}
+def _draw_text(source: Stream) -> str:
+    return draw_letters(source, "abcdefgh", range(8, 14))
+
+
+def _draw_wide_text(source: Stream) -> str:
+    return draw_letters(source, "abcdefgh", range(1, 25))
+
+
+INPUTS = {
+    "x": Inputs(_draw_number, range(-60, 80)),
+    "xs": Inputs(_draw_list, [[number] for number in range(25)], _draw_wide_list),
+    "s": Inputs(_draw_text, "abcdefgh", _draw_wide_text),
+}
 
 
 def _make_templates(name: str, *rows: tuple[str, str, Meaning, *tuple[range, ...]]) -> tuple[Form[Program], ...]:
@@ -63,36 +75,26 @@ def _list_operands(node: ast.AST) -> list[ast.expr]:
     return []
 
 
-def _leave_out(node: ast.AST) -> Iterator[ast.AST]:
-    """The expression with one of its operations left out, each in turn."""
-    yield from _list_operands(node)
-    for field, value in ast.iter_fields(node):
-        parts = value if isinstance(value, list) else [value]
-        for at, part in enumerate(parts):
-            for changed in _leave_out(part) if isinstance(part, ast.AST) else ():
-                other = copy.copy(node)
-                setattr(other, field, [*parts[:at], changed, *parts[at + 1 :]] if parts is value else changed)
-                yield other
-
-
 @cache
 def _list_shorter(name: str, written: str) -> list[Callable[[int, int, Sequence[Any]], Any]]:
     """A template's programs with one operation left out, as functions of the two numbers and the input."""
-    trees = _leave_out(ast.parse(f"lambda k, m, {name}: {written.format(k='k', m='m')}", mode="eval"))
-    return [partial(_run_or_fail, eval(compile(ast.unparse(tree), "shorter", "eval"))) for tree in trees]
+    trees = change_one_part(ast.parse(f"lambda k, m, {name}: {_name_numbers(written)}", mode="eval"), _list_operands)
+    return [partial(_run_on_input, eval(compile(ast.unparse(tree), "shorter", "eval"))) for tree in trees]
 
 
-def _run_or_fail(program: Callable[[int, int, Any], Any], k: int, m: int, trace: Sequence[Any]) -> Any:
-    try:
-        return program(k, m, trace[0])
-    except TypeError:  # such as the sum of a list and a number
-        return None
+def _name_numbers(written: str) -> str:
+    return written.format(k="k", m="m")
+
+
+def _run_on_input(program: Callable[[int, int, Any], Any], k: int, m: int, trace: Sequence[Any]) -> Any:
+    return run_or_fail(program, k, m, trace[0])  # it may ask for the sum of a list and a number
 
 
 def _make_program(name: str, said: str, written: str, meaning: Meaning, k: int, m: int) -> Program | None:
     asked = f"Write f ( {name} ) that returns {said.format(k=k, m=m)} ."
     shorter = [partial(program, k, m) for program in _list_shorter(name, written)]
-    calls = draw_calls(asked, INPUTS[name], lambda given: (given, meaning(given, k, m)), shorter, MAX_INPUTS)
+    wrong = [partial(_run_on_input, each, k, m) for each in compile_mutants(_name_numbers(written), "k", "m", name)]
+    calls = draw_calls(asked, INPUTS[name], lambda given: (given, meaning(given, k, m)), shorter, wrong, MAX_INPUTS)
     if calls is None:
         return None
     solution = written.format(k=k, m=m)

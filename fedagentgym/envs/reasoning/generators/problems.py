@@ -61,7 +61,7 @@ class Question(NamedTuple):
     options: tuple[tuple[str, str], ...] = ()
 
 
-TESTS, RESULTS, CANDIDATES = 10, 3, 10
+TESTS, RESULTS, CANDIDATES, SEARCHED = 10, 3, 10, 500
 
 
 class Program(NamedTuple):
@@ -73,22 +73,39 @@ class Program(NamedTuple):
     thought: str = ""
 
 
+class Inputs(NamedTuple):
+    """The inputs of a program: drawn at random. A mistake that the first ones miss is searched at others.
+
+    Attributes:
+        draw: Draws one.
+        listed: The first ones at which a mistake is searched, up to the edges.
+        draw_wide: Draws the other ones at which it is searched, which may be smaller and larger.
+    """
+
+    draw: Callable[[Stream], Any]
+    listed: Sequence[Any]
+    draw_wide: Callable[[Stream], Any] | None = None
+
+
 def draw_calls(
     text: str,
-    draw: Callable[[Stream], Any],
+    inputs: Inputs,
     trace: Callable[[Any], Sequence[Any]],
     shorter: Sequence[Callable[[Sequence[Any]], Any]],
+    mutants: Sequence[Callable[[Sequence[Any]], Any]] = (),
     most: int = CANDIDATES,
 ) -> tuple[Call, ...] | None:
     """Inputs that follow from the specification, with the required results.
 
     At least `RESULTS` results are different, so no constant passes, and each of the `shorter` programs, which leave something
     of the specification out, fails at one of the inputs. None if no such inputs are among the first `most`: then a part of the
-    specification never matters, or so rarely that tests would not show it. `trace` gives the values from the input to the
-    result, which is the last one; from these a shorter program finds its own result.
+    specification never matters, or so rarely that tests would not show it. Each of the `mutants`, which do something a little
+    different, fails too, unless it does the same at all inputs that are tried. `trace` gives the values from the input to the
+    result, which is the last one; from these a wrong program finds its own result.
     """
     source = stream(0, "inputs", text)
     drawn: dict[str, Call] = {}
+    traces: dict[str, Sequence[Any]] = {}
     first_of_kind: dict[str, str] = {}
     alive, telling = list(shorter), []
     for turn in range(2 * most):
@@ -97,10 +114,10 @@ def draw_calls(
             break
         if turn >= most and not enough:
             return None
-        given = draw(source)
+        given = inputs.draw(source)
         name = repr(given)
         if name not in drawn:
-            steps = trace(given)
+            traces[name] = steps = trace(given)
             drawn[name] = Call((given,), steps[-1])
             first_of_kind.setdefault(repr(steps[-1]), name)
             if alive:
@@ -112,24 +129,58 @@ def draw_calls(
     needed = dict.fromkeys([*different[:RESULTS], *telling])
     if len(needed) > TESTS:
         return None
-    return tuple(drawn[name] for name in list(dict.fromkeys([*needed, *different[: TESTS // 2], *drawn]))[:TESTS])
+    others = [name for name in drawn if name not in needed]
+    alive = [program for program in mutants if all(program(traces[name]) == traces[name][-1] for name in needed)]
+    wide = (inputs.draw_wide(source) for _ in range(SEARCHED)) if inputs.draw_wide else ()
+    searched = itertools.chain(inputs.listed, wide)
+    candidates = itertools.chain(
+        ((name, traces[name]) for name in others), ((repr(one), trace(one)) for one in searched)
+    )
+    while alive and (candidate := next(candidates, None)) is not None:
+        name, steps = candidate
+        passing = [program for program in alive if program(steps) == steps[-1]]
+        if len(passing) < len(alive):
+            needed[name] = None
+            drawn.setdefault(name, Call((steps[0],), steps[-1]))
+        alive = passing
+    kept = list(dict.fromkeys([*needed, *different[: TESTS // 2], *drawn]))
+    return tuple(drawn[name] for name in kept[: max(TESTS, len(needed))])
 
 
-def draw_number(source: Stream) -> int:
+NATURALS, LETTERS = range(1, 31), "abcdeiou rstnlmABE"
+
+
+def _draw_number(source: Stream) -> int:
     return source.integers(120) - 40
 
 
-def draw_number_list(source: Stream) -> list[int]:
+def _draw_list(source: Stream) -> list[int]:
     return [source.integers(60) - 15 for _ in range(source.integers(9) + 3)]
 
 
-def draw_text(source: Stream) -> str:
-    letters = "abcdeiou rstnlmABE"
-    return "".join(source.pick(letters) for _ in range(source.integers(12) + 4))
+def _draw_wide_list(source: Stream) -> list[int]:
+    return [source.integers(200) - 60 for _ in range(source.integers(15))]
 
 
-def draw_natural(source: Stream) -> int:
-    return source.integers(30) + 1
+def _draw_text(source: Stream) -> str:
+    return draw_letters(source, LETTERS, range(4, 16))
+
+
+def _draw_wide_text(source: Stream) -> str:
+    return draw_letters(source, LETTERS, range(24))
+
+
+def _draw_natural(source: Stream) -> int:
+    return source.pick(NATURALS)
+
+
+def draw_letters(source: Stream, letters: str, lengths: range) -> str:
+    return "".join(source.pick(letters) for _ in range(source.pick(lengths)))
+
+
+A_NUMBER, A_NATURAL = Inputs(_draw_number, range(-100, 200)), Inputs(_draw_natural, NATURALS)
+A_LIST = Inputs(_draw_list, [[], *([number] for number in range(-15, 60))], _draw_wide_list)
+A_TEXT = Inputs(_draw_text, ["", *LETTERS], _draw_wide_text)
 
 
 P = TypeVar("P")
