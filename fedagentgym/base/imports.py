@@ -9,6 +9,7 @@ that nothing else has registered.
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import importlib
 import importlib.util
@@ -109,6 +110,17 @@ def explain_missing(error: ImportError) -> str | None:
     top = (error.name or "").partition(".")[0]
     extra = next((extra for extra, modules in EXTRAS.items() if top in modules), None)
     return None if extra is None or not isinstance(error, ModuleNotFoundError) else _describe_missing(top, extra)
+
+
+@contextlib.contextmanager
+def name_missing_extra() -> Iterator[None]:
+    """Within this, a failed import of a module that an extra brings is an error that names the extra."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (sentence := explain_missing(error)) is None:
+            raise
+        raise MissingExtraError(sentence) from error
 
 
 def _describe_missing(module: str, extra: str) -> str:
