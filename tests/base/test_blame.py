@@ -160,6 +160,24 @@ def test_the_sentence_says_what_the_hook_is_asked_for(tmp_path: Path, capsys: py
     assert "begin(self, task" in said and "TextEnv asks for" in said
 
 
+def test_the_first_client_that_fails_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = write_plugin(tmp_path, TRAIN_CLIENT="if client.id: raise KeyError('oops')")
+    line = next(number for number, text in enumerate(file.read_text().splitlines(), 1) if "oops" in text)
+    config = tmp_path / "run.yaml"
+    config.write_text(yaml.safe_dump({**RUN, "federation": {"rounds": 2}, "output": {"folder": str(tmp_path / "run")}}))
+    assert main(["train", str(config), "--plugin", str(file), "--force"]) == 0
+    (said,) = [record.getMessage() for record in caplog.records if "oops" in record.getMessage()]
+    assert "round 1 goes on without client 1 (error; " in said
+    assert f"Mine.train_client failed at {file}, line {line}: KeyError: 'oops'" in said
+
+
+def test_clients_that_all_fail_by_an_error_are_not_called_absent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = train_plugin(write_plugin(tmp_path, TRAIN_CLIENT="typo"), capsys)
+    assert "resume when this is mended" in said and "available" not in said
+
+
 def test_code_of_this_package_alone_is_blamed_on_no_plugin() -> None:
     from fedagentgym.base.encoding import canonical_json
 
