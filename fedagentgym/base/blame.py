@@ -87,7 +87,8 @@ def _find_misfit(error: BaseException, caller: FrameType) -> Blame | None:
     """The user's function that the last frame called in a way that does not fit its parameters."""
     if not isinstance(error, TypeError) or (said := _MISFIT.match(str(error))) is None:
         return None
-    alive = gc.get_objects()
+    # the youngest first: if a notebook's cell was run again, several have one name
+    alive = [one for generation in range(3) for one in reversed(gc.get_objects(generation))]
     functions = [
         one
         for one in alive
@@ -96,9 +97,7 @@ def _find_misfit(error: BaseException, caller: FrameType) -> Blame | None:
     near = [one for one in functions if any(_holds(value, one) for value in caller.f_locals.values())]
     if not (found := near or functions):
         return None
-    function = found[
-        -1
-    ]  # of several that have this name the youngest, such as that of a notebook's cell which was run again
+    function = found[0]
     name = function.__name__
     owner = next(
         (one for one in alive if issubclass(type(one), type) and _unwrap(vars(one).get(name)) is function), object
