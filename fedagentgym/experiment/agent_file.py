@@ -149,7 +149,7 @@ def load_agent(folder: str | Path, env: TextEnv | None = None) -> TokenAgent:
         MissingExtraError: If torch is not installed.
     """
     if not has_agent_file(folder):
-        if RunFolder(Path(folder).expanduser()).is_run:
+        if RunFolder(Path(str(folder))).is_run:
             raise DataError(
                 f"{folder} is a run, not an exported agent: fedagentgym.RunResult.load(...).load_agent() takes it"
             )

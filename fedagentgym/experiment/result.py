@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedagentgym.base.errors import DataError
+from fedagentgym.base.errors import DataError, require_type
 from fedagentgym.base.files import read_jsonl
 from fedagentgym.base.rounding import format_fixed
 from fedagentgym.base.tables import make_table
@@ -45,6 +45,7 @@ class RunResult:
         from fedagentgym.experiment.record import read_result
         from fedagentgym.runs.folder import CONFIG, RunFolder
 
+        require_type("load takes the folder of a run", folder, str, Path)
         run = RunFolder(Path(folder))
         if not run.is_run:
             raise DataError(f"there is no run in {run.path}: {CONFIG} is missing")

@@ -16,7 +16,7 @@ from typing import Any, overload
 from fedagentgym.algorithms.recipe import make_recipe
 from fedagentgym.base import devices
 from fedagentgym.base.encoding import digest
-from fedagentgym.base.errors import DataError, OptionError, show_value
+from fedagentgym.base.errors import DataError, OptionError, require_type, show_value
 from fedagentgym.base.escape import quote_word
 from fedagentgym.base.files import format_yaml, write_atomic
 from fedagentgym.base.imports import name_missing_extra
@@ -291,6 +291,7 @@ def resume(
         MissingExtraError: If torch is not installed, or another library that the configuration needs.
         FedAgentGymError: If too few clients replied.
     """
+    require_type("resume takes the folder of a run", folder, str, Path)
     path = Path(folder)
     if not (path / CONFIG).is_file():
         raise DataError(f"there is no run in {path}: config.yaml is missing")
