@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fedagentgym.experiment.config import RunConfig as RunConfig
     from fedagentgym.experiment.config import load_config as load_config
     from fedagentgym.experiment.result import RunResult as RunResult
+    from fedagentgym.experiment.run import resume as resume
     from fedagentgym.experiment.run import sweep as sweep
     from fedagentgym.experiment.run import train as train
     from fedagentgym.learning.evaluation import evaluate as evaluate
@@ -51,7 +52,7 @@ __getattr__, __dir__, __all__ = attach(
         ".experiment.agent_file": ("load_agent",),
         ".experiment.config": ("RunConfig", "load_config"),
         ".experiment.result": ("RunResult",),
-        ".experiment.run": ("sweep", "train"),
+        ".experiment.run": ("resume", "sweep", "train"),
         ".learning.evaluation": ("evaluate",),
         ".learning.rollouts": ("collect",),
         ".partitions.client_split": ("federate", "load_client_split"),

@@ -495,7 +495,7 @@ class AveragingSteps(BaseAlgorithm[L]):
         return Message(
             weights=freeze(after.weights),
             sets={name: freeze(arrays) for name, arrays in sets.items()},
-            control={**client.resources.told, **control},
+            control={**client.resources.reported_counts, **control},
             report={"metrics": metrics, "episodes": episodes},
         )
 

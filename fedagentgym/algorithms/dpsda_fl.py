@@ -21,9 +21,9 @@ sigma:
 
     rho = (sqrt(ln(1 / delta) + epsilon) - sqrt(ln(1 / delta)))^2        sigma = sqrt(T / (2 rho))
 
-Each client draws its noise from its operating system, so that nobody can subtract it again, the server included. If the server is
+Each client draws its noise from its operating system, so that no one else can subtract it, the server included. If the server is
 killed before round 1, the repeated votes can have new noise and spend the budget again. With `secret: false` the noise
-follows from the run's seed: the run is repeatable, protects nobody, and has no epsilon.
+follows from the run's seed: the run is repeatable, gives no protection, and has no epsilon.
 """
 
 from __future__ import annotations

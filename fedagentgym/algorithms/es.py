@@ -276,7 +276,7 @@ class EvolutionStrategies(BaseAlgorithm[ESSettings]):
         kept = Message(sets={POLICY: freeze(policy)}, control={APPLIED: start + len(rows.round)})
         reply = Message(
             scores={"score": np.array(scores, dtype=np.float32)},
-            control=client.resources.told,
+            control=client.resources.reported_counts,
             report={"metrics": metrics, "episodes": played[0][2]},
         )
         return kept, reply
@@ -328,10 +328,10 @@ class EvolutionStrategies(BaseAlgorithm[ESSettings]):
         """
         episodes = settings.population * scale.learning.episodes_per_step
         played = Work(episodes=episodes, scores_up=settings.population) * scale.asked
-        told = Work(scores_down=scale.clients * scale.asked * (settings.population + ROW_NUMBERS))
+        received = Work(scores_down=scale.clients * scale.asked * (settings.population + ROW_NUMBERS))
         return replace(
             super().describe(settings, scale),
-            round=played + told,
+            round=played + received,
             sent=(Sent("scores", "the mean reward of each perturbed policy on its own tasks"), METRICS),
             kept_copies=("policy without perturbation",),
             needs_counts=settings.weights == "tasks",

@@ -85,7 +85,7 @@ class FedIT(RankedAveraging[FedITSettings]):
             if is_factor(name):
                 along = (slice(None), None) if LOW in name else (None, slice(None))
                 rescaled = mean.astype(np.float64) / np.where(shares > 0, shares, 1.0)[along]
-                kept = np.where((shares > 0)[along], rescaled, state.parameters[name])  # nobody holds it: as it was
+                kept = np.where((shares > 0)[along], rescaled, state.parameters[name])  # no client holds it: as it was
                 parameters[name] = np.asarray(kept, dtype=mean.dtype)
         return replace(after, parameters=parameters)
 

@@ -73,7 +73,7 @@ class FedPETuning(Averaging[FedPETuningSettings]):
         metrics = {"loss": losses[-1], "optimizer_steps": float(steps)}
         metrics |= evaluate_local_model(self.runtime, site, site.model.load(after.weights), client.round)
         report = {"metrics": metrics, "episodes": []}
-        return state, Message(weights=after.weights, control=site.told, report=report)
+        return state, Message(weights=after.weights, control=site.reported_counts, report=report)
 
     @classmethod
     def describe(cls, settings: FedPETuningSettings, scale: Scale) -> Card:

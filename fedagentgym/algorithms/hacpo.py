@@ -145,14 +145,14 @@ class HACPO(Sharing[HACPOSettings]):
         local: LocalTraining,
         own: Sequence[Group],
         others: Sequence[tuple[Trajectory, Mapping[str, Any]]],
-        told: Mapping[str, Any],
+        control: Mapping[str, Any],
     ) -> dict[str, float]:
         """One step on the own answers and those of all others, task by task."""
         groups: list[Group] = []
         advantages: list[list[float]] = []
         for number, mine in enumerate(own):
             theirs = [(one, plain) for one, plain in others if int(plain["group"]) == number]
-            ratios = [1.0] * len(mine) + [float(told["ratios"][str(plain["author"])]) for _, plain in theirs]
+            ratios = [1.0] * len(mine) + [float(control["ratios"][str(plain["author"])]) for _, plain in theirs]
             group = (*mine, *(set_behaviour(one, plain["logprobs"]) for one, plain in theirs))
             rewards = [float(part.sum()) for part in local.compute_rewards(group)]
             groups.append(group)

@@ -98,7 +98,7 @@ class Site:
         return agent if agent.harness is None else replace(agent, harness=agent.harness.for_client(self.client))
 
     @property
-    def told(self) -> dict[str, int]:
+    def reported_counts(self) -> dict[str, int]:
         """The number of its tasks, as a reply reports it; empty if the server may not know it."""
         return {"examples": len(self.env.pool)} if self.reports_count else {}
 

@@ -116,7 +116,7 @@ class Sharing(OnPublicTasks[S]):
         local: LocalTraining,
         own: Sequence[Group],
         others: Sequence[tuple[Trajectory, Mapping[str, Any]]],
-        told: Mapping[str, Any],
+        control: Mapping[str, Any],
     ) -> dict[str, float]:
         """Take one step at a client, and return its metrics.
 
@@ -124,7 +124,7 @@ class Sharing(OnPublicTasks[S]):
             local: The client's learner.
             own: Its answers, a group for each task.
             others: Answers of others in its tokens, each with its `group`, `author` and `logprobs`.
-            told: The plain values of the server.
+            control: The plain values of the server.
         """
 
     # ---- server -------------------------------------------------------------------------------------------------------
@@ -146,9 +146,11 @@ class Sharing(OnPublicTasks[S]):
             control = {"first": period == 0, "steps": settings.swap_period - 1, "period": period}
             asked = {client: Message(control={**control, "tasks": tasks[client]}) for client in alive}
             answers = self._collect_answers(asked, tasks, this_round)
-            chosen, told = self.choose(answers, memory, this_round.stream("share", period))
+            chosen, controls = self.choose(answers, memory, this_round.stream("share", period))
             messages = {
-                client: Message(text={"answers": [_pack(one) for one in chosen[client]]}, control=told.get(client, {}))
+                client: Message(
+                    text={"answers": [_pack(one) for one in chosen[client]]}, control=controls.get(client, {})
+                )
                 for client in answers
             }
             alive = [client for client, _ in this_round.clients.iter_replies("learn", messages)]

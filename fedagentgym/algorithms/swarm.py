@@ -49,7 +49,7 @@ class Swarm(Sharing[SwarmSettings]):
     ) -> tuple[dict[int, list[Chosen]], dict[int, dict[str, Any]]]:
         """Questions of others whose answers differ, and which of its own a client uses."""
         chosen: dict[int, list[Chosen]] = {}
-        told: dict[int, dict[str, Any]] = {}
+        controls: dict[int, dict[str, Any]] = {}
         for client, own in answers.items():
             teaching = [
                 (author, group)
@@ -64,22 +64,22 @@ class Swarm(Sharing[SwarmSettings]):
                 Chosen(number, author, one) for number, (author, group) in enumerate(taken) for one in group
             ]
             used = draw.choice(len(own), min(self.settings.local, len(own)))
-            told[client] = {"local": sorted(int(place) for place in used)}
-        return chosen, told
+            controls[client] = {"local": sorted(int(place) for place in used)}
+        return chosen, controls
 
     def learn_from(
         self,
         local: LocalTraining,
         own: Sequence[Group],
         others: Sequence[tuple[Trajectory, Mapping[str, Any]]],
-        told: Mapping[str, Any],
+        control: Mapping[str, Any],
     ) -> dict[str, float]:
         """One step; the baseline of a question is that of its own answers."""
         foreign: dict[int, list[Trajectory]] = {}
         for episode, plain in others:
             foreign.setdefault(int(plain["group"]), []).append(episode)
         read = local.recompute_logprobs([tuple(group) for _, group in sorted(foreign.items())])
-        return local.update([*(own[int(place)] for place in told["local"]), *read]).metrics
+        return local.update([*(own[int(place)] for place in control["local"]), *read]).metrics
 
     @classmethod
     def count_shared(cls, settings: SwarmSettings, scale: Scale) -> int:

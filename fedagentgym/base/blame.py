@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
+import re
 import sysconfig
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 from fedagentgym.base.errors import describe_error
@@ -18,6 +20,8 @@ _INSTALLED = tuple(
     for name, place in sysconfig.get_paths().items()
     if name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
+_MISFIT = re.compile(r"([\w.<>]+)\(\) (?:takes|missing|got an unexpected|got multiple values|got some)\b")
+"""Python's own sentences of a call that does not fit a function's parameters, with the qualified name of the function."""
 _CALLERS = (_PACKAGE / "cli" / "guard.py",)
 """Files that call a whole command; what they call is no hook of a user."""
 
@@ -31,16 +35,21 @@ class Blame:
         line: The line.
         hook: The user's function that this package called, with its class.
         expected: How the package calls it and what that should give, if a class of the package says so; else empty.
+        signature: The function with its parameters, if the error is that the call does not fit them; else empty.
     """
 
     file: Path
     line: int
     hook: str
     expected: str
+    signature: str = ""
 
     def describe(self, error: BaseException) -> str:
         """One sentence for the user."""
         expects = f"; {self.expected}" if self.expected else ""
+        if self.signature:
+            does_not_fit = f"{self.signature} at {self.file}, line {self.line}, does not fit its call"
+            return f"{does_not_fit}: {describe_error(error)}{expects}"
         return f"{self.hook} failed at {self.file}, line {self.line}: {describe_error(error)}{expects}"
 
 
@@ -48,12 +57,9 @@ def find_blame(error: BaseException) -> Blame | None:
     """Find the place in a user's code, called by this package, in which the error arose; installed code is not a user's."""
     frames = list(traceback.walk_tb(error.__traceback__))
     files = [Path(frame.f_code.co_filename) for frame, _ in frames]
-    installed = (_PACKAGE, *_INSTALLED)
-    own = [
-        place
-        for place, file in enumerate(files)
-        if not file.name.startswith("<") and not any(map(file.is_relative_to, installed))
-    ]
+    own = [place for place, file in enumerate(files) if _is_of_user(file)]
+    if frames and not _is_of_user(files[-1]) and (misfit := _find_misfit(error, frames[-1][0])) is not None:
+        return misfit
     called = [
         place
         for place in own
@@ -62,15 +68,66 @@ def find_blame(error: BaseException) -> Blame | None:
     if not called:
         return None
     hook, last = frames[called[-1]][0], own[-1]
-    return Blame(files[last], frames[last][1], hook.f_code.co_qualname.replace(".<locals>", ""), _find_expected(hook))
-
-
-def _find_expected(hook: FrameType) -> str:
-    """The signature and the first sentence of the method of this package that a user's method replaces."""
     first = hook.f_code.co_varnames[:1]
     instance: Any = hook.f_locals.get(first[0]) if first else None
     owner = instance if isinstance(instance, type) else type(instance)
     name = hook.f_code.co_name
+    return Blame(files[last], frames[last][1], _shorten(hook.f_code.co_qualname), _find_expected(owner, name))
+
+
+def _is_of_user(file: Path) -> bool:
+    return not file.name.startswith("<") and not any(map(file.is_relative_to, (_PACKAGE, *_INSTALLED)))
+
+
+def _shorten(name: str) -> str:
+    return name.rpartition("<locals>.")[2]
+
+
+def _find_misfit(error: BaseException, caller: FrameType) -> Blame | None:
+    """The user's function that the last frame called in a way that does not fit its parameters."""
+    if not isinstance(error, TypeError) or (said := _MISFIT.match(str(error))) is None:
+        return None
+    # the youngest first: if a notebook's cell was run again, several have one name
+    alive = [one for generation in range(3) for one in reversed(gc.get_objects(generation))]
+    functions = [
+        one
+        for one in alive
+        if type(one) is FunctionType and one.__qualname__ == said[1] and _is_of_user(Path(one.__code__.co_filename))
+    ]
+    near = [one for one in functions if any(_holds(value, one) for value in caller.f_locals.values())]
+    if not (found := near or functions):
+        return None
+    function = found[0]
+    name = function.__name__
+    owner = next(
+        (one for one in alive if issubclass(type(one), type) and _unwrap(vars(one).get(name)) is function), object
+    )
+    code = function.__code__
+    signature = f"{_shorten(function.__qualname__)}{inspect.signature(function)}"
+    return Blame(
+        Path(code.co_filename),
+        code.co_firstlineno,
+        _shorten(function.__qualname__),
+        _find_expected(owner, name),
+        signature,
+    )
+
+
+def _holds(value: Any, function: FunctionType) -> bool:
+    """Return whether a value is this function, one of its methods, or an object of a class with it."""
+    if _unwrap(value) is function:
+        return True
+    classes = (value if issubclass(type(value), type) else type(value)).__mro__
+    return any(_unwrap(vars(one).get(function.__name__)) is function for one in classes)
+
+
+def _unwrap(value: Any) -> Any:
+    """The function of a method, a class method or a static one."""
+    return getattr(value, "__func__", value)
+
+
+def _find_expected(owner: type, name: str) -> str:
+    """The signature and the first sentence of the method of this package that a user's method replaces."""
     for base in owner.__mro__[1:]:
         method = vars(base).get(name)
         function = getattr(method, "__func__", method)

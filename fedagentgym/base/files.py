@@ -342,7 +342,8 @@ def check_format(found: object, expected: str, where: str, what: str) -> None:
         raise DataError(
             f"{where} is {what} of format {newer}, this version of fedagentgym reads format {number}: install a newer version"
         )
-    raise DataError(f"{where} is not {what} of format {expected!r} (found {str(found)[:40]!r})")
+    named = "it names no format" if found is None else f"found {str(found)[:40]!r}"
+    raise DataError(f"{where} is not {what} of format {expected!r} ({named})")
 
 
 def stamp_file(path: str | Path) -> tuple[int, int, int]:

@@ -34,6 +34,7 @@ from fedagentgym.base.errors import (
     find_closest_name,
     unknown_name_error,
 )
+from fedagentgym.base.hooks import warn_of_misspelt_hooks
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -272,12 +273,19 @@ class Registry:
             raise OptionError(f"{self.kind} {name!r} is registered already: choose another name or pass replace=True")
         if isinstance(target, str) and not _REFERENCE.fullmatch(target):
             raise OptionError(f"{self.kind} {name!r}: {target!r} is not of the form 'module:attribute'")
+        if isinstance(target, type):
+            warn_of_misspelt_hooks(target)
         self._entries[name] = target
 
     def get(self, name: str) -> Any:
         """The object; a string target is imported now."""
         target = self.get_target(name)
-        return resolve(target, f"{self.kind} {name!r}") if isinstance(target, str) else target
+        if not isinstance(target, str):
+            return target
+        found = resolve(target, f"{self.kind} {name!r}")
+        if isinstance(found, type):
+            warn_of_misspelt_hooks(found)
+        return found
 
     def find(self, name: object) -> str:
         """The name itself, or the one whose short form it is, whatever its case; no plugin's short form hides the package's.
@@ -350,13 +358,30 @@ def read_docstring(reference: str) -> str | None:
     return None
 
 
+def _explain_import(what: str, module: str, error: Exception) -> Exception:
+    """The error to raise in place of one in a module that is imported: one sentence if the module is a user's."""
+    ours = module.partition(".")[0] == __name__.partition(".")[0]
+    if ours or isinstance(error, FedAgentGymError) or (isinstance(error, ImportError) and explain_missing(error)):
+        return error
+    return DataError(f"{what}: cannot import the module {module!r}: {describe_error(error)}")
+
+
 def resolve(reference: str, what: str = "reference") -> Any:
     """Import `module:attribute`."""
     if not _REFERENCE.fullmatch(reference):
         raise OptionError(f"{what}: {reference!r} is not of the form 'module:attribute'")
     module, _, attribute = reference.partition(":")
-    with missing_explained():
-        found: Any = importlib.import_module(module)
+    try:
+        with missing_explained():
+            found: Any = importlib.import_module(module)
+    except MissingExtraError:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise _explain_import(what, module, error) from error
+        raise OptionError(f"{what}: there is no module {error.name!r} that Python finds") from None
+    except Exception as error:
+        raise _explain_import(what, module, error) from error
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise OptionError(f"{what}: module {module} has no attribute {attribute}")

@@ -14,7 +14,7 @@ import click
 from fedagentgym.base.errors import DataError, OptionError, join_names, unknown_name_error
 from fedagentgym.base.escape import add_plugins, escape_terminal, quote_word
 from fedagentgym.base.progress import get_console, get_error_console, is_quiet, make_table, print_result
-from fedagentgym.base.rounding import count_things, format_bytes, format_fixed, format_range
+from fedagentgym.base.rounding import count_things, format_bytes, format_duration, format_fixed, format_range
 from fedagentgym.cli.completion import complete_agents, complete_suites
 from fedagentgym.cli.options import (
     AGENT_SET,
@@ -288,7 +288,7 @@ def plan(
             covers = "whose plan covers the suite's own baselines and has no price"
             raise OptionError(f"{suite.name} is on the methods track, {covers}: leave {name} out")
     lines = [f"{scenario}: {_describe_counts(suite, scenario)}" for scenario in suite.scenarios]
-    lines += filter(None, [describe_few_seeds(suite)])
+    lines += filter(None, [describe_few_seeds(suite), _describe_minutes(suite)])
     plans = {
         (entry.name, scenario): plan_run(make_run_config(suite, entry, (scenario, suite.seeds[0])))
         for entry in list_baselines(suite)
@@ -296,7 +296,7 @@ def plan(
     }
     if as_json:
         rows = [{"baseline": entry, "scenario": one, **make_plain(plan)} for (entry, one), plan in plans.items()]
-        click.echo(json.dumps({"seeds": list(suite.seeds), "runs": rows}))
+        click.echo(json.dumps({"seeds": list(suite.seeds), "minutes": suite.minutes, "runs": rows}))
         return
     seeds = count_things(len(suite.seeds), "seed")
     if details:
@@ -310,6 +310,16 @@ def plan(
         make_table(("baseline", "scenario", "episodes", "tokens", "sent", "memory"), _list_costs(plans), text=2)
     )
     print_result("everything that a plan says: --details")
+
+
+def _describe_minutes(suite: Suite) -> str | None:
+    """The time of one entry, if the suite's file states that of all its baselines."""
+    from fedagentgym.leaderboard.entries import list_baselines
+
+    if suite.minutes is None:
+        return None
+    each = format_duration(60 * suite.minutes / max(len(list_baselines(suite)), 1))
+    return f"about {each} an entry on two cores, as its file states: {suite.minutes:g} min for all baselines"
 
 
 def _list_costs(plans: Mapping[tuple[str, str], RunPlan]) -> list[tuple[str, ...]]:

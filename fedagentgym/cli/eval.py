@@ -197,7 +197,7 @@ def _check(
     if as_json:
         click.echo(json.dumps({"checked": str(place), "differences": 0, "reported_rewards": reported}))
         return
-    rewards = "; its rewards are what a program reported, which nobody can check" if reported else ""
+    rewards = "; its rewards are what a program reported, which cannot be checked" if reported else ""
     print_result(f"{place}: every episode replays as recorded{rewards}")
 
 

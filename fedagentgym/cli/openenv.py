@@ -66,7 +66,8 @@ def init(
     folder = Path(f"{_make_name(opened)}_env") if out is None else out
     write_package(opened, options, folder, client_split if named else None, client, wheel)
     place = quote_word(folder)
-    commands = f"try `openenv validate {place} --level static`, then `cd {place} && uv run server`"
+    start = f"cd {place} && python -m server.app"
+    commands = f"try `openenv validate {place} --level static`, then `{start}` (or `uv run server` there)"
     print_result(f"wrote {folder}: {commands}", soft_wrap=True)
 
 
@@ -176,7 +177,7 @@ tags: [openenv, fedagentgym]
 
 ${role}
 
-    uv run server                     # the server on port 8000
+    python -m server.app              # the server on port 8000; or: uv run server
     openenv validate --url http://127.0.0.1:8000
     openenv push --repo-id OWNER/NAME --no-interface    # a Space of the Hugging Face Hub
 

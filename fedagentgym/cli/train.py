@@ -242,10 +242,9 @@ def resume(run: Path, changes: tuple[str, ...], plugins: tuple[str, ...], trust_
     federation.rounds may be raised.
     """
     from fedagentgym.experiment import run as running
-    from fedagentgym.experiment.stored import Trust
 
     with _watch(as_json) as watch:
-        result = running.resume(run, changes, trust=Trust(plugins, trust_plugins), **watch)
+        result = running.resume(run, changes, plugins=plugins, trust_plugins=trust_plugins, **watch)
     _print_run(result, as_json)
 
 

@@ -26,6 +26,7 @@ from fedagentgym.envs.view import (
     Episode,
     Step,
     View,
+    check_view,
     explain_moment,
     hide_grade,
     make_info,
@@ -361,6 +362,7 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
         if type(found) is not tuple or len(found) != 2 or not isinstance(found[1], View):
             raise OptionError(explain_moment(f"{type(self).__name__}.{method}", found))
         state, view = found
+        check_view(type(self), method, view)
         if self.variant is not None:
             view = self.variant.change_view(view)
             if not isinstance(view, View):

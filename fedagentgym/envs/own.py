@@ -40,7 +40,7 @@ class OwnEnv(TextEnv[OwnOptions]):
     never the answer. A line may name its `split`; of the others the first is warmup, and a tenth each val and test (`held_out`).
     **Actions.** None: a program plays (`agent.harness` with `world: own`), and its report ends the episode.
     **Observations.** The `data`, for readers of the record; the program puts its own prompts together.
-    **Reward.** The number that the program reports. Nobody can check it: it is shown as unverified, and never ranked.
+    **Reward.** The number that the program reports. It cannot be checked: it is shown as unverified, and never ranked.
     **Versions.** v0: first one.
     """
 
@@ -92,7 +92,7 @@ class OwnEnv(TextEnv[OwnOptions]):
         return "val" if taken[0] else "test" if taken[1] else "warmup" if place == 0 else "train"
 
     def get_verifier_version(self) -> str:
-        """Return the mark of a reward that the program reports and nobody checks."""
+        """Return the mark of a reward that the program reports and this package cannot check."""
         return REPORTED
 
     def get_data(self, task: Task) -> Any:

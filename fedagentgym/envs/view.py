@@ -11,15 +11,33 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from numbers import Real
 from typing import Any, Literal, NamedTuple, Protocol
 
-from fedagentgym.base.errors import show_value
+import numpy as np
+
+from fedagentgym.base.errors import OptionError, show_value
 from fedagentgym.base.shorten import show_fields
 from fedagentgym.envs.tasks import Task
 
 EMPTY: Mapping[str, Any] = {}
 SLOT = re.compile(r"<[a-z_]+>")
 """The part of an admissible action that free text replaces, as in `search[<query>]`."""
+
+
+_TRUTH = (Real, np.bool_)
+_KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
+    "observation": ("a text", (str,)),
+    "admissible": ("a tuple of texts or None", (tuple, list, type(None))),
+    "reward": ("a finite float", (Real,)),
+    "score": ("a finite float", (Real,)),
+    "success": ("True or False", _TRUTH),
+    "done": ("True or False", _TRUTH),
+    "valid": ("True or False", _TRUTH),
+    "rewards": ("a mapping", (Mapping,)),
+    "extra": ("a mapping", (Mapping,)),
+}
+"""The form of each field of a view, with the types that have it."""
 
 
 class View(NamedTuple):
@@ -94,6 +112,26 @@ def explain_moment(method: str, found: object) -> str:
     else:
         what = show_value(found)
     return f'{method} returned {what}: it returns the state and the view, `return state, View(observation="...", reward=0.0)`'
+
+
+_checked: set[tuple[type, ...]] = set()
+"""The types of the fields of views that were found right: each combination is looked at once."""
+
+
+def check_view(cls: type, method: str, view: View) -> None:
+    """Raise unless each field of a view has its type; a method of this class returned the view."""
+    kinds = tuple(map(type, view))
+    if view.rewards and isinstance(view.rewards, Mapping):
+        kinds += tuple(map(type, view.rewards.values()))
+    if kinds in _checked:
+        return
+    fields = [(field, *kind, value) for (field, kind), value in zip(_KINDS.items(), view, strict=True)]
+    if isinstance(view.rewards, Mapping):
+        fields += [(f"rewards[{name!r}]", *_KINDS["reward"], value) for name, value in view.rewards.items()]
+    for field, form, allowed, value in fields:
+        if not isinstance(value, allowed):
+            raise OptionError(f"{cls.__name__}.{method}: View.{field} is {form}, got {show_value(value)}")
+    _checked.add(kinds)
 
 
 def hide_grade(view: View) -> View:

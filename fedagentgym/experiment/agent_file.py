@@ -24,6 +24,7 @@ from fedagentgym.base.settings import Settings, assign
 from fedagentgym.envs.make import read_options
 from fedagentgym.envs.registry import find_env_id
 from fedagentgym.learning.settings import EvaluationSettings
+from fedagentgym.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
@@ -145,12 +146,17 @@ def load_agent(folder: str | Path, env: TextEnv | None = None) -> TokenAgent:
 
     Raises:
         DataError: If the folder has no `agent.yaml`, or holds an adapter without its base model.
+        MissingExtraError: If torch is not installed.
     """
+    if not has_agent_file(folder):
+        if RunFolder(Path(str(folder))).is_run:
+            raise DataError(
+                f"{folder} is a run, not an exported agent: fedagentgym.RunResult.load(...).load_agent() takes it"
+            )
+        raise DataError(f"there is no {AGENT_FILE} in {folder}: it comes with `fedagentgym export RUN --out FOLDER`")
     from fedagentgym.agents.model.loading import set_threads
     from fedagentgym.agents.presets import make_agent
 
-    if not has_agent_file(folder):
-        raise DataError(f"there is no {AGENT_FILE} in {folder}: it comes with `fedagentgym export RUN --out FOLDER`")
     settings = read_agent_file(folder).agent
     set_threads(settings.threads)
     agent: Any = make_agent(settings, env)

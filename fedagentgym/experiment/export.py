@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fedagentgym.base.errors import DataError, OptionError, join_names
 from fedagentgym.base.escape import add_plugins, escape_markdown, quote_word
 from fedagentgym.base.files import atomic_folder, write_atomic
+from fedagentgym.base.imports import missing_explained
 from fedagentgym.base.rounding import count_things, format_fixed, format_range
 from fedagentgym.base.streams import derive
 from fedagentgym.envs.make import read_options
@@ -84,6 +85,7 @@ class OpenedPolicy:
         )
 
 
+@missing_explained()
 def open_policy(
     folder: str | Path, *, number: int | None = None, best: bool = False, trust: Trust = NO_TRUST
 ) -> OpenedPolicy:
@@ -94,7 +96,7 @@ def open_policy(
         other = f"; it is an exported agent: eval --agent {quote_word(place)}" if has_agent_file(place) else ""
         raise DataError(f"there is no run in {place}: config.yaml is missing{other}")
     if best and number is not None:
-        raise OptionError("--best and --round exclude each other")
+        raise OptionError("--best and --round exclude each other (best and number in Python)")
     rounds = CommitStore(place / "rounds")
     config, plugins = read_stored_config(place).load(trust)
     run = Run.open(config, place, plugins)

@@ -16,7 +16,7 @@ from typing import Any, overload
 from fedagentgym.algorithms.recipe import make_recipe
 from fedagentgym.base import devices
 from fedagentgym.base.encoding import digest
-from fedagentgym.base.errors import DataError, OptionError, show_value
+from fedagentgym.base.errors import DataError, OptionError, require_type, show_value
 from fedagentgym.base.escape import add_plugins, quote_word
 from fedagentgym.base.files import format_yaml, write_atomic
 from fedagentgym.base.imports import missing_explained
@@ -34,9 +34,9 @@ from fedagentgym.experiment.config import (
 )
 from fedagentgym.experiment.first_batch import check_first_batch
 from fedagentgym.experiment.opened import Run
-from fedagentgym.experiment.record import build_record, evaluate_round, read_result
+from fedagentgym.experiment.record import build_record, evaluate_round
 from fedagentgym.experiment.result import RunResult
-from fedagentgym.experiment.stored import NO_TRUST, Trust, needs_trust, read_stored_config
+from fedagentgym.experiment.stored import Trust, needs_trust, read_stored_config
 from fedagentgym.experiment.trackers import TrackedRun
 from fedagentgym.federation.backends import BACKENDS, Backend
 from fedagentgym.federation.checks import PrivacySettings
@@ -104,6 +104,7 @@ def train(
         OptionError: If the configuration is invalid, its first batch has nothing to learn from, or its folder holds a run
             already: resume that one, or name another folder.
         DataError: If data that the configuration names is missing or does not fit.
+        MissingExtraError: If torch is not installed, or another library that the configuration needs.
         FedAgentGymError: If too few clients replied; the rounds until then are committed, and the run can be resumed.
     """
     chosen = load_config(config, changes, plugins)
@@ -204,7 +205,7 @@ def finish_or_read(
     folder = RunFolder(Path(chosen.output.folder))
     if folder.is_finished:
         check_same(chosen)
-        return RunResult(folder.path, read_result(folder.path).model_dump(mode="json"))
+        return RunResult.load(folder.path)
     if folder.is_run:
         return resume_own(chosen, observers=observers, on_progress=on_progress)
     return _train_once(chosen, observers, on_progress, force)
@@ -225,8 +226,8 @@ def _train_once(
         if devices.here().share((folder / CONFIG).exists):
             raise OptionError(
                 f"there is a run in {folder} already: resume it"
-                f" ({add_plugins(f'fedagentgym resume {quote_word(folder)}', RunFolder(folder).plugins)}),"
-                " or begin another one elsewhere (--out FOLDER)"
+                f" ({add_plugins(f'fedagentgym resume {quote_word(folder)}', RunFolder(folder).plugins)}; in Python"
+                " fedagentgym.resume), or begin another one elsewhere (--out FOLDER)"
             )
         with devices.here().own_folder(folder, filled=False) as place:
             opened = Run.open(chosen, place)
@@ -251,8 +252,14 @@ def resume_own(
         raise OptionError(f"{stored.place} holds a run with another configuration: choose another folder (--out)")
     given = [f"output.trackers={json.dumps(config.output.trackers)}"]
     given += [] if rounds == stored.rounds else [f"{ROUNDS}={rounds}"]
-    trust = Trust(config.plugins, folder=True)
-    return resume(stored.place, [*given, *changes], trust=trust, observers=observers, on_progress=on_progress)
+    return resume(
+        stored.place,
+        [*given, *changes],
+        plugins=config.plugins,
+        trust_plugins=True,
+        observers=observers,
+        on_progress=on_progress,
+    )
 
 
 @missing_explained()
@@ -260,12 +267,32 @@ def resume(
     folder: str | Path,
     changes: Sequence[str] = (),
     *,
-    trust: Trust = NO_TRUST,
+    plugins: Sequence[str] = (),
+    trust_plugins: bool = False,
     observers: Sequence[Observer] = (),
     on_progress: ProgressCallback | None = None,
 ) -> RunResult:
-    """Resume an interrupted run; the result is the same as without the interruption. `trust` says which of the folder's code may
-    run."""
+    """Resume an interrupted run, or make a finished one longer; the result is the same as without the interruption.
+
+    Args:
+        folder: The run's folder.
+        changes: Assignments of settings that do not change what is learned, such as `"federation.workers=2"`;
+            `federation.rounds` may be raised.
+        plugins: The plugins of the run's configuration, named again: their code runs.
+        trust_plugins: Whether everything that the folder's configuration names may run, because you trust whoever made it.
+        observers: As for `train`.
+        on_progress: As for `train`.
+
+    Returns:
+        The `RunResult` of the finished run.
+
+    Raises:
+        OptionError: If a setting cannot be changed when a run is resumed, or a plugin of the run was not named.
+        DataError: If there is no run in the folder, another process is working on it, or its files were changed.
+        MissingExtraError: If torch is not installed, or another library that the configuration needs.
+        FedAgentGymError: If too few clients replied.
+    """
+    require_type("resume takes the folder of a run", folder, str, Path)
     path = Path(folder)
     if not (path / CONFIG).is_file():
         raise DataError(f"there is no run in {path}: config.yaml is missing")
@@ -275,7 +302,7 @@ def resume(
                 f"{key} cannot be changed when a run is resumed: only {', '.join(RESUMABLE)} can, and {ROUNDS}"
             )
     stored = read_stored_config(path)
-    config, plugins = stored.load(trust, changes)
+    config, loaded = stored.load(Trust(tuple(plugins), trust_plugins), changes)
     before, after = stored.rounds, config.federation.rounds
     if after < before:
         raise OptionError(f"{ROUNDS} can be raised when a run is resumed, not lowered: it is {before}")
@@ -289,7 +316,7 @@ def resume(
         longer = {"raised_from": (*config.federation.raised_from, before)}
         config = config.model_copy(update={"federation": config.federation.model_copy(update=longer)})
     with join_ranks(config), devices.here().own_folder(path, filled=True) as place:
-        opened = Run.open(config, place, plugins)
+        opened = Run.open(config, place, loaded)
         if after > before:  # the longer plan, if the run's rounds belong to it; the run's record is then out of date
             read_chain(place, opened.inputs)
             write_atomic(place / CONFIG, format_yaml(config.plain()))

@@ -26,7 +26,7 @@ from fedagentgym.runs.folder import CONFIG, RunFolder
 OWN_PLUGINS = ("fedagentgym.bridges.", "fedagentgym.testing.")
 SAFE_TRACKERS: tuple[Mapping[str, Any], ...] = ({"name": "tensorboard"},)
 """Trackers that write into the run's folder alone."""
-ASK = "or pass --trust-plugins if you trust whoever made the folder"
+ASK = "or pass --trust-plugins (in Python trust_plugins=True) if you trust whoever made the folder"
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class StoredConfig:
             if name not in given and not is_own_plugin(plugin) and not trust.folder:
                 raise OptionError(
                     f"{format_path(self.place)} was made with the plugin {plugin[:200]!r}, whose code would run here: name it"
-                    f" yourself (--plugin {name[:200]}), {ASK}"
+                    f" yourself (--plugin {name[:200]}, in Python plugins=), {ASK}"
                 )
             chosen.append(given.get(name) or plugin)
         return tuple(chosen)

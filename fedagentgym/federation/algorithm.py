@@ -220,9 +220,11 @@ class QuorumError(FedAgentGymError):
     def __init__(self, operation: str, round_: int, failures: Mapping[int, Failure], asked: int, needed: int) -> None:
         self.failures = dict(failures)
         named = "; ".join(f"client {f.client} {f.reason}: {f.message}" for f in list(failures.values())[:3])
+        faulty = all(failure.reason == "error" for failure in failures.values())
+        when = "this is mended" if faulty else "the clients are available"
         super().__init__(
             f"round {round_}: {asked - len(failures)} of {asked} clients answered {operation!r}, the quorum is {needed}"
-            f" ({named}); the last committed round is intact, resume when the clients are available"
+            f" ({named}); the last committed round is intact, resume when {when}"
         )
 
 

@@ -122,6 +122,8 @@ class OpenRun:
     rounds: CommitStore
     metrics: MetricsLog
     check_place: Callable[[], None]
+    warned: set[int] = field(default_factory=set)
+    """The first round in which a client failed, of which the log says why."""
 
 
 def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) -> FinishedRounds:
@@ -223,6 +225,7 @@ def play_round(
         result.state.check_shapes(begun.parameters, hook)
         check_finite(result.state, number)
         record = _make_record(plan, this_round, result, before, time.monotonic() - started)
+        _warn_of_first_failure(run, number, clients.failures)
 
         # Commit. Client states and episodes are on disk before the round that refers to them; only then old states may go.
         backend.commit(clients.heads)
@@ -241,6 +244,21 @@ def play_round(
         run.check_place()
         run.rounds.write(commit)
     return commit
+
+
+def _warn_of_first_failure(run: OpenRun, number: int, failures: Sequence[Mapping[str, object]]) -> None:
+    """Say once why a client failed, unless what it says must stay with the client: the round goes on without it."""
+    if run.warned or run.plan.hide_failures or not failures:
+        return
+    run.warned.add(number)
+    first = next((one for one in failures if one["reason"] == "error"), failures[0])
+    log.warning(
+        "round %d goes on without client %s (%s; metrics.jsonl lists all failures): %s",
+        number,
+        first["client"],
+        first["reason"],
+        first["message"],
+    )
 
 
 def _make_record(

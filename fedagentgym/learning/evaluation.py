@@ -49,6 +49,8 @@ log = get_logger(__name__)
 
 SHARES = ("success", "score", "invalid", "format_broken")
 """Measures between 0 and 1, as are all `pass^k`."""
+COUNTS = ("turns", "tokens")
+"""Measures that are at least 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,9 +256,12 @@ def estimate_measures(
     names: Sequence[str], strata: Sequence[Values], confidence: float = CONFIDENCE
 ) -> dict[str, Estimate]:
     """Estimate each measure, with an interval over tasks. Each of the `strata` (evaluation sets) is a table [task, measure], and
-    all have equal weight."""
-    ends = estimate_tasks(strata, [is_share(name) for name in names], confidence)
-    return {name: Estimate(float(m), float(a), float(b)) for name, m, a, b in zip(names, *ends, strict=True)}
+    all have equal weight. No end of an interval is a number that the measure cannot have."""
+    means, low, high = estimate_tasks(strata, [is_share(name) for name in names], confidence)
+    counts = np.array([name in COUNTS for name in names])
+    low = np.where(counts, np.maximum(low, 0.0), low)
+    ends = zip(names, means, low, high, strict=True)
+    return {name: Estimate(float(mean), float(below), float(above)) for name, mean, below, above in ends}
 
 
 TOLERATED = 0.9

@@ -95,7 +95,6 @@ def _run(plain: Mapping[str, Any], folder: Path) -> RunResult:
 def _run_with_a_stop(plain: Mapping[str, Any], folder: Path) -> RunResult:
     """Stop after round 1, as after a crash, and resume."""
     from fedagentgym.experiment.run import resume, train
-    from fedagentgym.experiment.stored import Trust
     from fedagentgym.federation.commits import CommitStore
 
     class Stop(Exception):
@@ -113,7 +112,7 @@ def _run_with_a_stop(plain: Mapping[str, Any], folder: Path) -> RunResult:
         train(merge(plain, {"output": {"folder": str(folder)}}), observers=[StopAfterOne()], force=True)
     except Stop:
         assert CommitStore(folder / "rounds").list_rounds()[-1] == 1
-    return resume(folder, trust=Trust(folder=True))
+    return resume(folder, trust_plugins=True)
 
 
 def _check_states(name: str, first: RunResult, other: RunResult) -> None:

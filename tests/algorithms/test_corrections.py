@@ -134,7 +134,7 @@ class Learner:
 
 
 class QuadraticSite(Site):
-    told = {"examples": 1}  # noqa: RUF012 - read only
+    reported_counts = {"examples": 1}  # noqa: RUF012 - read only
 
     def open_learner(self, start: SiteState, *, run_steps: int | None = None, penalties: Any = ()) -> Any:
         return Learner(self.client, start, penalties)

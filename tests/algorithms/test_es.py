@@ -56,7 +56,7 @@ class ArrayRuntime:
         self.client_split = range(clients)
 
     def get_site(self, client: int, learning: LearningSettings) -> Any:
-        return SimpleNamespace(told={"examples": TASKS[client]})
+        return SimpleNamespace(reported_counts={"examples": TASKS[client]})
 
 
 def play_rounds(
@@ -164,7 +164,7 @@ def test_faulty_clients_have_no_row_and_others_go_on(tmp_path: Path) -> None:
 
 def test_a_client_notices_another_policy_than_the_server_s() -> None:
     algorithm = OnQuadratic(ESSettings(population=2), ArrayRuntime(1))  # type: ignore[arg-type]
-    context: Any = ClientContext(0, 1, SEED, 0, SimpleNamespace(told={}))
+    context: Any = ClientContext(0, 1, SEED, 0, SimpleNamespace(reported_counts={}))
     rows = Rows.read(algorithm.initial_state().memory["rows"])._asdict()
     right = Message(weights=START).digest
     with pytest.raises(Exception, match="has 0 rows, and the server sends those after 3"):

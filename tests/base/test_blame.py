@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+import fedagentgym
 from fedagentgym.base.blame import find_blame
+from fedagentgym.base.rounding import format_fixed
 from fedagentgym.cli.main import main
+from fedagentgym.partitions.samplers import SAMPLERS
 
 PLUGIN = """
 from dataclasses import replace
@@ -155,9 +159,67 @@ def test_a_wrong_answer_of_a_hook_is_one_sentence(
     assert re.search(told, train_plugin(write_plugin(tmp_path, **{hook: line}), capsys))
 
 
+MISFITS = {
+    "def train_client(self, state, message, client):": ("def train_client(self, state):", "Averaging asks for"),
+    "def client_weights(self, replies, this_round):": ("def client_weights(self):", "client_weights(self, replies"),
+    "def begin(self, task, seed):": ("def begin(self, task):", "TextEnv asks for"),
+    "def begin(self, state):": ("def begin(self):", "AggregationRule asks for"),
+    "def add(self, update, weight):": ("def add(self, update, *, strength):", "Sum.add(self, update, *, strength) at"),
+    "def load_pool(self, split):": ("def load_pool(self, split, more):", "TextEnv asks for"),
+}
+
+
+@pytest.mark.parametrize("written", MISFITS)
+def test_a_hook_with_other_parameters_is_named_with_them(
+    written: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong, expected = MISFITS[written]
+    file = write_plugin(tmp_path)
+    file.write_text(file.read_text().replace(written, wrong, 1))
+    line = next(number for number, text in enumerate(file.read_text().splitlines(), 1) if wrong in text)
+    said = train_plugin(file, capsys)
+    assert f"{wrong.removeprefix('def ').removesuffix(':')} at {file}, line {line}, does not fit its call" in said
+    assert expected in said and re.search("takes|missing", said)
+
+
+def test_a_function_with_other_parameters_is_named_and_a_mistake_of_this_package_is_not(tmp_path: Path) -> None:
+    file = tmp_path / "deal.py"
+    file.write_text("def deal(table, clients):\n    return []\n\n\nother = lambda table: []\n")
+    module: dict[str, Any] = {"__name__": "deal"}
+    exec(compile(file.read_text(), str(file), "exec"), module)
+    for name, shown in (("deal", "deal(table, clients)"), ("other", "<lambda>(table)")):
+        fedagentgym.register_sampler("deal-misfit", module[name], replace=True)
+        with pytest.raises(TypeError) as caught:
+            fedagentgym.federate("Guess", partition="deal-misfit", clients=2)
+        blame = find_blame(caught.value)
+        assert blame is not None and f"{shown} at {file}, line {blame.line}, does not" in blame.describe(caught.value)
+    SAMPLERS._entries.pop("deal-misfit")
+    with pytest.raises(TypeError, match="takes") as caught:
+        format_fixed(1.0, 2, 3, 4)  # type: ignore[call-arg]
+    assert find_blame(caught.value) is None
+
+
 def test_the_sentence_says_what_the_hook_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = train_plugin(write_plugin(tmp_path, BEGIN="typo"), capsys)
     assert "begin(self, task" in said and "TextEnv asks for" in said
+
+
+def test_the_first_client_that_fails_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = write_plugin(tmp_path, TRAIN_CLIENT="if client.id: raise KeyError('oops')")
+    line = next(number for number, text in enumerate(file.read_text().splitlines(), 1) if "oops" in text)
+    config = tmp_path / "run.yaml"
+    config.write_text(yaml.safe_dump({**RUN, "federation": {"rounds": 2}, "output": {"folder": str(tmp_path / "run")}}))
+    assert main(["train", str(config), "--plugin", str(file), "--force"]) == 0
+    (said,) = [record.getMessage() for record in caplog.records if "oops" in record.getMessage()]
+    assert "round 1 goes on without client 1 (error; " in said
+    assert f"Mine.train_client failed at {file}, line {line}: KeyError: 'oops'" in said
+
+
+def test_clients_that_all_fail_by_an_error_are_not_called_absent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = train_plugin(write_plugin(tmp_path, TRAIN_CLIENT="typo"), capsys)
+    assert "resume when this is mended" in said and "available" not in said
 
 
 def test_code_of_this_package_alone_is_blamed_on_no_plugin() -> None:

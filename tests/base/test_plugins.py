@@ -6,11 +6,15 @@ import pickle
 import sys
 from pathlib import Path
 
+import gymnasium
 import pytest
 
-from fedagentgym.base.errors import DataError
+import fedagentgym
+from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.base.imports import load_plugins, module_name
 from fedagentgym.cli.main import main
+from fedagentgym.envs import open_env
+from fedagentgym.envs.registry import ENVIRONMENTS
 from fedagentgym.experiment.config import load_config
 
 ECHO = "import fedagentgym\nprint('here')\n"
@@ -174,3 +178,22 @@ def test_what_lies_in_a_run_folder_is_no_code_of_the_user(configured: Path) -> N
     (configured / "run.yaml").rename(configured / "config.yaml")
     with pytest.raises(DataError, match=r"cannot load the plugin 'corridor\.py': there is no such file"):
         load_config(configured / "config.yaml")
+
+
+def test_an_environment_of_a_module_that_is_missing_or_broken_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ENVIRONMENTS, "_entries", dict(ENVIRONMENTS._entries))
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "broken_world.py").write_text("import no_such_module_anywhere\n")
+    (tmp_path / "typing_world.py").write_text("typo\n")
+    for target, told in (
+        ("nomodule:X", "there is no module 'nomodule' that Python finds"),
+        ("fedagentgym.nomodule:X", "there is no module 'fedagentgym.nomodule'"),
+        ("broken_world:X", "cannot import the module 'broken_world': ModuleNotFoundError: No module named 'no_such"),
+        ("typing_world:X", "cannot import the module 'typing_world': NameError"),
+    ):
+        fedagentgym.register_env("me/Away-v0", target, replace=True)
+        for make in (gymnasium.make, open_env):
+            with pytest.raises(FedAgentGymError, match=f"environment 'me/Away-v0': {told}"):
+                make("me/Away-v0")

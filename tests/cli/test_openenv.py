@@ -28,6 +28,8 @@ def test_a_package_of_an_environment(tmp_path: Path) -> None:
     assert project["tool"]["uv"]["sources"]["fedagentgym"]["path"] == f"wheels/{wheel.name}"
     assert (folder / "wheels" / wheel.name).read_bytes() == b"wheel"
     assert "open_env(\"fedagentgym/WebShop-v0\", size='tiny', split='val')" in (folder / "server/app.py").read_text()
+    assert "python -m server.app" in (folder / "README.md").read_text()
+    assert "uv run server" in (folder / "README.md").read_text()
     head = yaml.safe_load((folder / "README.md").read_text().split("---\n")[1])
     assert (head["sdk"], head["app_port"]) == (
         "docker",

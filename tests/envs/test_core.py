@@ -34,6 +34,7 @@ from fedagentgym.envs.options import RESERVED, EnvOptions, task
 from fedagentgym.envs.pool import TaskPool, represent
 from fedagentgym.envs.registry import ENVIRONMENTS
 from fedagentgym.envs.tasks import TaskIds
+from fedagentgym.envs.view import View, check_view
 from fedagentgym.envs.wrappers import ShowPrompt
 from fedagentgym.registration import make_env
 from fedagentgym.testing import check_env, play_steps
@@ -533,3 +534,39 @@ def test_the_wrappers_of_gymnasium_and_of_this_package_change_nothing() -> None:
     assert isinstance(open_env(ShowPrompt(gymnasium.make(GUESS))), GuessEnv)
     with pytest.raises(OptionError, match="wrappers are not played here: TimeLimit"):
         open_env("Guess", client_split=fedagentgym.federate("Guess", clients=2), client=0, max_episode_steps=2)
+
+
+WRONG_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
+    "reward": ({"reward": "1"}, "reward is a finite float, got '1'"),
+    "no reward": ({"reward": None}, "reward is a finite float, got 'None'"),
+    "score": ({"score": "0.5"}, "score is a finite float, got '0.5'"),
+    "observation": ({"observation": None}, "observation is a text, got 'None'"),
+    "success": ({"success": "no"}, "success is True or False, got 'no'"),
+    "actions": ({"admissible": "on"}, "admissible is a tuple of texts or None, got 'on'"),
+    "rewards": ({"rewards": 3}, "rewards is a mapping, got '3'"),
+    "a component": ({"rewards": {"accuracy": "1"}}, r"rewards\['accuracy'\] is a finite float, got '1'"),
+    "extra": ({"extra": None}, "extra is a mapping, got 'None'"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_FIELDS)
+@pytest.mark.parametrize("method", ["begin", "advance"])
+def test_a_view_with_a_field_of_another_type_is_refused(
+    case: str, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed, said = WRONG_FIELDS[case]
+    right = getattr(GuessEnv, method)
+
+    def wrong(self: GuessEnv, *given: Any) -> Any:
+        state, view = right(self, *given)
+        return state, view._replace(**changed)
+
+    monkeypatch.setattr(GuessEnv, method, wrong)
+    env = open_env(GuessEnv)
+    with pytest.raises(OptionError, match=f"GuessEnv.{method}: View.{said}"):
+        env.step_many(env.reset_many([env.pool.ids[0]], [0]), ["guess 5"])
+
+
+def test_numbers_of_other_libraries_are_numbers() -> None:
+    view = View("It is dark.", reward=np.float32(1), score=1, success=np.bool_(True))  # type: ignore[arg-type]
+    check_view(GuessEnv, "begin", view)

@@ -123,7 +123,6 @@ train(json.loads(sys.argv[1]), force=True)
 @pytest.mark.slow
 def test_a_run_that_is_killed_resumes_to_the_same_bits_and_leaves_no_program(tmp_path: Path) -> None:
     from fedagentgym.experiment.run import resume
-    from fedagentgym.experiment.stored import Trust
 
     whole = train(configure(tmp_path, "whole", federation={"rounds": 3}), force=True)
     config = configure(tmp_path, "killed", federation={"rounds": 3})
@@ -136,7 +135,7 @@ def test_a_run_that_is_killed_resumes_to_the_same_bits_and_leaves_no_program(tmp
     while (left := find_processes(str(tmp_path / "loop.py"))) and time.monotonic() < limit:
         time.sleep(0.1)
     assert not left
-    assert resume(tmp_path / "killed", trust=Trust((), folder=True)).digest == whole.digest
+    assert resume(tmp_path / "killed", trust_plugins=True).digest == whole.digest
 
 
 def find_processes(word: str) -> list[int]:

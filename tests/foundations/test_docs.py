@@ -19,6 +19,7 @@ import yaml
 
 import fedagentgym
 from benchmarks.__main__ import BENCHMARKS
+from fedagentgym.algorithms.runtime import PartitionSettings
 from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.application import load_application
@@ -27,6 +28,7 @@ from fedagentgym.experiment.config import list_presets, load_config
 from fedagentgym.experiment.estimate.agent import DEVICE_BYTES
 from fedagentgym.experiment.estimate.plan import plan_run
 from fedagentgym.leaderboard.suite import list_suites, load_suite
+from fedagentgym.partitions.division import make_sampler
 from tests.foundations.test_registries import find_registries
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,13 +91,20 @@ def load_block(plain: dict[str, Any]) -> None:
             Path(plugin).touch()
     if "env" in plain:
         config = load_config(plain)
+        check_sampler_parameters(config.partition)
         if config.agent.name != "untrained-tiny":  # it is so small that a run with it has no plan
             assert plan_run(config, DEVICE_BYTES).total.episodes > 0
         return
     rest = {key: value for key, value in plain.items() if key != "variants"}
     least = {"env": {"id": "fedagentgym/Guess-v0"}, "partition": {"clients": 2}}
     for part in (rest, *(merge(rest, variant) for variant in plain.get("variants", {}).values())):
-        load_config(merge(least, part))
+        check_sampler_parameters(load_config(merge(least, part)).partition)
+
+
+def check_sampler_parameters(partition: PartitionSettings) -> None:
+    """The sampler of a block has all the parameters that it needs."""
+    if partition.file is None and not partition.is_held:
+        make_sampler(partition.sampler, partition.model_extra or {})
 
 
 @pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -423,6 +423,14 @@ def test_commands_list_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "fedagentgym bench run smoke" in capsys.readouterr().err
 
 
+def test_a_plan_states_the_minutes_of_an_entry(capsys: pytest.CaptureFixture[str]) -> None:
+    suite = load_suite("methods-tiny-skills-v2")
+    assert suite.minutes == 44 and main(["bench", "plan", suite.name]) == 0
+    (said,) = [line for line in capsys.readouterr().out.splitlines() if "an entry" in line]
+    each = 44 / len(list_baselines(suite))
+    assert said == f"about {each:.1f} min an entry on two cores, as its file states: 44 min for all baselines"
+
+
 def test_a_plan_of_the_agents_track_states_tokens_and_price(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """The turns are those of the expert, and the price is that of the tokens which the plan names."""
     file = tmp_path / "suite.yaml"

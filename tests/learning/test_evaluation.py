@@ -16,7 +16,7 @@ from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.envs.make import open_env
 from fedagentgym.envs.reasoning.math import MathEnv
 from fedagentgym.envs.view import Episode
-from fedagentgym.learning.evaluation import evaluate, explain_malformed, summarise
+from fedagentgym.learning.evaluation import estimate_measures, evaluate, explain_malformed, summarise
 from fedagentgym.learning.export import export_conversations, format_episode, to_conversation
 from fedagentgym.learning.settings import EvaluationSettings
 from fedagentgym.learning.trajectory import Trajectory, Turn, read_lines
@@ -149,3 +149,13 @@ def test_a_name_is_evaluated_on_the_split_of_the_command(tmp_path: Path) -> None
     assert evaluate("expert", trained, EvaluationSettings(tasks=1)).groups[0][0].task.startswith("guess/train/")
     with pytest.raises(OptionError, match="opened with the split 'train': leave out split="):
         evaluate("expert", trained, tasks=1, split="test")
+
+
+def test_no_interval_has_an_end_that_its_measure_cannot_have() -> None:
+    names = ["success", "turns", "tokens", "reward/speed"]
+    values = np.array([[1.0, 1.0, 2.0, -3.0], [0.0, 3.0, 40.0, 1.0]])
+    found = estimate_measures(names, [values])
+    assert found["turns"].low == found["tokens"].low == 0.0 and found["turns"].mean == 2.0
+    assert found["turns"].high == pytest.approx(14.706, abs=1e-3)
+    assert 0.0 <= found["success"].low <= found["success"].high <= 1.0
+    assert found["reward/speed"].low < -1.0

@@ -108,6 +108,7 @@ def _edit(path: Path, change: Callable[[dict[str, object]], object]) -> None:
         (lambda d: d["roles"].update(public=[]), "changed after it was made"),
         (lambda d: d.pop("digest"), "changed after it was made"),
         (lambda d: d.update(schema="fedagentgym/split/9"), "not a split file of format"),
+        (lambda d: d.pop("schema"), r"not a split file of format '.*' \(it names no format\)"),
         (lambda d: d.update(schema="fedagentgym/client-split/0"), "not a split file of format"),
         (
             lambda d: d.update(schema="fedagentgym/client-split/2"),

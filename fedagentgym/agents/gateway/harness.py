@@ -215,7 +215,7 @@ class _Play:
                 yield self.finished.popleft()
 
     def refuse_rest(self) -> None:
-        """Answer whoever still waits; nobody reads tickets until the next collection."""
+        """Answer whoever still waits; no tickets are read until the next collection."""
         for episode in self.by_key.values():
             episode.closed = True
         self.by_key.clear()

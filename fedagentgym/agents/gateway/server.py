@@ -2,7 +2,7 @@
 
 Handlers run in a thread with an event loop of its own. All that belongs to episodes, environments and the model is done
 by the thread that plays (`harness.py`), which takes *tickets* from a queue and answers each once. Between two
-collections of episodes nobody takes them: a program that asks for an episode is told, after its wait, that there is none yet.
+collections of episodes none are taken: a program that asks for an episode is answered, after its wait, that there is none yet.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Ticket:
 
     @property
     def abandoned(self) -> bool:
-        """True if nobody waits for the answer any more."""
+        """True if no connection waits for the answer any more."""
         return self.answer.done()
 
 

@@ -433,7 +433,7 @@ class TorchVllmPolicy:
 
     def _release_session(self, version: int) -> None:
         self._open[version] -= 1
-        if self.engine.sleeps:  # nobody trains while others still play
+        if self.engine.sleeps:  # no client trains while others still play
             wait_for_others((self, "train"))
         if not self._open.total():
             self.engine.sleep()

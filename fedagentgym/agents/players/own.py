@@ -172,4 +172,6 @@ def errors_of(agent: Agent, method: str, episode: Episode) -> Iterator[None]:
     except Exception as error:
         where, blame = f"turn {episode.turn + 1} of {episode.task.id}", find_blame(error)
         line = "" if blame is None else f" ({blame.file}, line {blame.line})"
+        if blame is not None and blame.signature:
+            raise OptionError(f"agent {agent.name!r}: {blame.describe(error)}") from error
         raise OptionError(f"agent {agent.name!r}: {method} failed at {where}: {describe_error(error)}{line}") from error

@@ -7,7 +7,7 @@ A game is made in five steps, all from the one stream of its key:
 2. the layout: a scene that has the destination, weighted by how often it was used - or one of the owner's private rooms;
 3. the things: one to four of the target (two and more for Pick2), one to three of every other kind that belongs to the room;
 4. their places, by the figures of their kind. No target starts where the goal already holds, in the appliance that is to
-   treat it, or out of reach; everything else may lie on the floor in full rooms, where nobody can pick it up;
+   treat it, or out of reach; everything else may lie on the floor in full rooms, where it cannot be picked up;
 5. the wording of the task sentence.
 
 A game whose shortest plan is longer than its size allows (ten commands in tiny rooms, thirty otherwise) gets other places.

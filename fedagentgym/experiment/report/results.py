@@ -199,9 +199,9 @@ def list_references(
     for name in COMPARED[1:]:
         same = [one for one in neighbours if one.algorithm == name]
         if same:
-            told = name if len(same) == 1 else f"{name}, mean of {len(same)} runs"
+            label = name if len(same) == 1 else f"{name}, mean of {len(same)} runs"
             other = " (other settings)" if any(one.differs for one in same) else ""
-            found.append((told + other, mean([one.success for one in same])))
+            found.append((label + other, mean([one.success for one in same])))
     return [Reference(f"{name} {format_percent(value)}", value) for name, value in found]
 
 

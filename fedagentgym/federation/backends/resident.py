@@ -187,7 +187,7 @@ def forward_request(place: NodeConfig, request: Request, recipe: Mapping[str, An
 
 
 def _connect(place: NodeConfig) -> Any:
-    """A connection to the worker; if nobody listens, it is started as a process of its own, which outlives this one."""
+    """A connection to the worker; if there is none, it is started as a process of its own, which outlives this one."""
     deadline = time.monotonic() + START_SECONDS
     started = False
     while True:

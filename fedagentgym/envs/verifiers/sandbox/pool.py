@@ -108,7 +108,7 @@ class Channel:
 
 
 def open_text(data: bytes) -> int:
-    """A descriptor from which a child reads these bytes; a file without a name that nobody can change."""
+    """A descriptor from which a child reads these bytes; a file without a name that cannot be changed."""
     if not hasattr(os, "memfd_create"):
         with tempfile.TemporaryFile() as file:
             file.write(data)

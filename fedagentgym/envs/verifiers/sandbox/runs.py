@@ -1,7 +1,7 @@
 """A run seen from outside: its folder, where files are not private, and its end.
 
 A folder is made, locked during use, removed, and swept after a server died. The lock belongs to the open folder, so the
-kernel releases it however its server ends: a folder that can be locked belongs to nobody.
+kernel releases it however its server ends: a folder that can be locked belongs to no running server.
 """
 # ruff: noqa: PTH106, PTH112, PTH118
 
@@ -157,7 +157,7 @@ def watch(
 def _wait(control: socket.socket, pid: int, outputs: tuple[int, ...], deadline: float) -> str:
     poll = select.poll()
     for output in outputs:
-        poll.register(output, 0)  # an error alone is reported: nobody reads
+        poll.register(output, 0)  # an error alone is reported: the reading end is closed
     poll.register(control, select.POLLIN)
     ended = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else -1
     if ended >= 0:

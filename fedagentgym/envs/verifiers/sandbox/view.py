@@ -2,7 +2,7 @@
 
 The root folder holds the standard library, read-only, a few devices, and a place for the folder of a run. It is made
 once, in a mount namespace of the server. The paths of the standard library stay what they are, but the folders above it
-are new: another user can read it even if nobody may enter the home folder in which Python is installed.
+are new: another user can read it even if no other user may enter the home folder in which Python is installed.
 
 Landlock restricts files at the newest version that the kernel has. Version 4 adds TCP, 5 requests to devices, 6 signals
 and abstract sockets of processes outside. It does not cover metadata (`stat`, `chmod`): the root folder and `calls` do,
@@ -160,7 +160,7 @@ def lstat(path: AnyPath, *, dir_fd: int | None = None) -> os.stat_result:
 
 
 def access(path: AnyPath, mode: int, **_options: object) -> bool:
-    """`os.access` for reading and existence; nobody may execute, and who may write finds out by writing."""
+    """`os.access` for reading and existence; nothing may be executed, and who may write finds out by writing."""
     try:
         stat(path)
     except OSError:
