@@ -45,7 +45,7 @@ FAILURES = (TypeError, ValueError, AttributeError, ArithmeticError, LookupError,
 def load_function(program: str | ast.Module) -> Function:
     """The function that a program defines."""
     names: dict[str, Any] = {}
-    exec(compile(program, "program", "exec"), names)
+    exec(compile(program, "<program>", "exec"), names)
     function: Function = names["f"]
     return function
 

@@ -227,7 +227,7 @@ def list_played() -> Iterator[str]:
 
 
 def list_claims() -> Iterator[str]:
-    """How often each verdict was given on the claims of each paper."""
+    """The number of times that each verdict was given on the claims of a paper."""
     begin, end = make_marks("claims")
     text = (DOCS / "experiments" / "claims.md").read_text("utf-8").partition(begin)[2].partition(end)[0]
     verdicts = (SUPPORTED, CONTRADICTED, EQUAL, OPEN, UNTRIED)

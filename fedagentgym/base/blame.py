@@ -114,11 +114,11 @@ def _find_misfit(error: BaseException, caller: FrameType) -> Blame | None:
 
 
 def _holds(value: Any, function: FunctionType) -> bool:
-    """Return whether a value is this function, one of its methods, or an object of a class with it."""
+    """Return whether a value is this function, one of its methods, or an object of a class with it, under whatever name."""
     if _unwrap(value) is function:
         return True
     classes = (value if issubclass(type(value), type) else type(value)).__mro__
-    return any(_unwrap(vars(one).get(function.__name__)) is function for one in classes)
+    return any(_unwrap(own) is function for one in classes for own in vars(one).values())
 
 
 def _unwrap(value: Any) -> Any:

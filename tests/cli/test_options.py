@@ -145,7 +145,7 @@ def test_an_empty_text_is_no_path(
         ("model add smollm2 --revision main", "--revision is for a model of the hub"),
         ("data fetch math --subset en", "subset"),
         ("split compare split.json --env Guess", "leave it out"),
-        ("split make uniform --env Guess --clients 3 --tasks-per-client 5 --omega 1", "unknown key"),
+        ("split make uniform --env Guess --clients 3 --tasks-per-client 5 --omega 1", "has no parameter 'omega'"),
         ("play Guess --client 1", "--client-split is missing"),
         ("pretrain smollm2 --check", "for the tiny agents"),
         ("pretrain tiny --env Guess --env-set split=val", "--env-set split does nothing here"),

@@ -17,6 +17,7 @@ from benchmarks.mutants import count_changed, count_survivors, leave_statements_
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import OptionError
 from fedagentgym.envs.make import open_env
+from fedagentgym.envs.pool import represent
 from fedagentgym.envs.reasoning.code import CodeEnv
 from fedagentgym.envs.reasoning.generators.code_tiny import TINY_PROGRAMS, UNSEEN_TINY_PROGRAMS
 from fedagentgym.envs.reasoning.generators.knowledge import CITIES, COUNTRIES, COUNTS, FIRMS, PEOPLE, get_knowledge_base
@@ -85,7 +86,7 @@ def test_splits_are_disjoint_and_the_same_for_ever(cls: type[ReplyEnv], size: st
             assert seen.setdefault(key, task.id) == task.id
     pool = open_env(cls, size=size).pool
     tasks = [pool[number] for number in range(40)]
-    sample = [[task.id, task.category, repr(task.payload), task.hardness] for task in tasks]
+    sample = [[task.id, task.category, represent(task.payload), task.hardness] for task in tasks]
     assert tasks == [open_env(cls, size=size).pool[number] for number in range(40)]
     assert digest(sample) == GOLDEN[cls.accuracy, size]
     assert open_env(cls, size=size, seed=1).pool.digest != pool.digest

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import fedagentgym
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.envs import open_env
-from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.pool import TaskPool, represent
 from fedagentgym.envs.reasoning.code import CodeEnv
 from fedagentgym.envs.reasoning.library import search
 from fedagentgym.envs.reasoning.math import MathEnv, calculate
@@ -210,7 +210,7 @@ def test_who_does_not_know_the_gold_is_not_graded(cls: type[ReplyEnv]) -> None:
     env = open_env(cls, size="tiny", pool=graded.pool.without_answers(ids))
     reply = graded.expert().act(graded.reset_many([ids[0]], [0])[0])
     (start,) = env.reset_many([ids[0]], [0])
-    assert reply.split("<answer>")[1].strip() not in repr(start.task.payload)
+    assert reply.split("<answer>")[1].strip() not in represent(start.task.payload)
     (episode,) = env.step_many([start], [reply])
     assert episode.view.score == 0.0 and not episode.view.success and episode.reward == 0.0
     assert episode.view.rewards["format"] == 1.0 and episode.view.rewards[f"accuracy/{cls.accuracy}"] == 0.0

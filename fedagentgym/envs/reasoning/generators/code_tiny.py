@@ -79,7 +79,7 @@ def _list_operands(node: ast.AST) -> list[ast.expr]:
 def _list_shorter(name: str, written: str) -> list[Callable[[int, int, Sequence[Any]], Any]]:
     """A template's programs with one operation left out, as functions of the two numbers and the input."""
     trees = change_one_part(ast.parse(f"lambda k, m, {name}: {_name_numbers(written)}", mode="eval"), _list_operands)
-    return [partial(_run_on_input, eval(compile(ast.unparse(tree), "shorter", "eval"))) for tree in trees]
+    return [partial(_run_on_input, eval(compile(ast.unparse(tree), "<shorter>", "eval"))) for tree in trees]
 
 
 def _name_numbers(written: str) -> str:

@@ -74,7 +74,7 @@ def compile_mutants_of_function(program: str, name: str) -> list[Callable[..., A
 
 
 def _compile(tree: Any, mode: str) -> Any:
-    return compile(ast.fix_missing_locations(tree), "mutant", mode)
+    return compile(ast.fix_missing_locations(tree), "<mutant>", mode)
 
 
 def run_or_fail(function: Callable[..., Any], *given: Any) -> Any:
