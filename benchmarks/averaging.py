@@ -16,6 +16,8 @@ from fedagentgym.leaderboard.suite import load_suite
 
 SUCCESS, AREA = "success", "area"
 """After the last round; and the area under the curve, which is the mean over the run on `val`."""
+OWN_WORLD, OWN_MIXTURE = "own_world", "own_mixture"
+"""The mean of the clients' own policies, on tasks of all categories; and on the categories of each client."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,13 @@ PANELS = (
     ),
 )
 
+PERSONAL = Panel(
+    "clients that keep a part",
+    "averaging-lora-personal-tiny-v1",
+    "fedit",
+    ("fedsa", "share-b", "local-all", "fedit-own"),
+)
+
 
 def list_played(results: Path) -> list[Panel]:
     """The panels whose suites have results."""
@@ -100,6 +109,17 @@ def describe_averaging(results: Path) -> str:
         lines.append(f"| **{panel.title}** | | |")
         for (title, last), (_, area) in zip(compare(panel, results), compare(panel, results, AREA), strict=True):
             lines.append(f"| {title} | {_format(last)} | {_format(area)} |")
+    if (results / PERSONAL.suite).is_dir():
+        lines += [
+            "",
+            "The clients' own policies less FedIT's one policy in the same worlds, in points:",
+            "",
+            "| | on all categories | on the client's own four |",
+            "|---|---|---|",
+        ]
+        everywhere, own = (compare(PERSONAL, results, measure) for measure in (OWN_WORLD, OWN_MIXTURE))
+        for (title, whole), (_, mixture) in zip(everywhere, own, strict=True):
+            lines.append(f"| {title} | {_format(whole)} | {_format(mixture)} |")
     return "\n".join(lines)
 
 
