@@ -109,13 +109,18 @@ def _share_width(rows: Sequence[Sequence[Token]]) -> list[float]:
     """The columns' shares of the width of a line, which add up to one. No word is broken; what is left goes to the columns whose
     cells are longer."""
     columns = [[_read_text(cell) for cell in column] for column in zip(*rows, strict=True)]
-    words = [max((len(word) for text in texts for word in text.split()), default=0) + GAP for texts in columns]
+    words = [max((_measure(word) for text in texts for word in text.split()), default=0) + GAP for texts in columns]
     longer = [
         max(min(max(map(len, texts)), MAX_SIGNS) + GAP - word, 0) for texts, word in zip(columns, words, strict=True)
     ]
     spread = min((LINE - sum(words)) / max(sum(longer), 1), 1)
     signs = [word + spread * more for word, more in zip(words, longer, strict=True)]
     return [count / sum(signs) for count in signs]
+
+
+def _measure(word: str) -> float:
+    """The width of a word in characters; a capital is a third wider than other letters."""
+    return len(word) + sum(map(str.isupper, word)) / 3
 
 
 def _read_text(cell: Token) -> str:

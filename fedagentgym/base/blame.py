@@ -22,6 +22,8 @@ _INSTALLED = tuple(
 )
 _MISFIT = re.compile(r"([\w.<>]+)\(\) (?:takes|missing|got an unexpected|got multiple values|got some)\b")
 """Python's own sentences of a call that does not fit a function's parameters, with the qualified name of the function."""
+_MISSING = re.compile(r"\(\) missing \d+ required [\w-]+ arguments?: (.*)")
+_TAKEN = re.compile(r"\(\) takes (?:from \d+ to )?(\d+) positional argument")
 _CALLERS = (_PACKAGE / "cli" / "guard.py",)
 """Files that call a whole command; what they call is no hook of a user."""
 
@@ -92,7 +94,10 @@ def _find_misfit(error: BaseException, caller: FrameType) -> Blame | None:
     functions = [
         one
         for one in alive
-        if type(one) is FunctionType and one.__qualname__ == said[1] and _is_of_user(Path(one.__code__.co_filename))
+        if type(one) is FunctionType
+        and one.__qualname__ == said[1]
+        and _is_of_user(Path(one.__code__.co_filename))
+        and _agrees(one, str(error))
     ]
     near = [one for one in functions if any(_holds(value, one) for value in caller.f_locals.values())]
     if not (found := near or functions):
@@ -111,6 +116,17 @@ def _find_misfit(error: BaseException, caller: FrameType) -> Blame | None:
         _find_expected(owner, name),
         signature,
     )
+
+
+def _agrees(function: FunctionType, sentence: str) -> bool:
+    """Return whether Python can have said this of a function; several may have one name, such as `<lambda>`."""
+    code = function.__code__
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    if (missing := _MISSING.search(sentence)) is not None:
+        return set(re.findall(r"'(\w+)'", missing[1])) <= set(names)
+    if (taken := _TAKEN.search(sentence)) is not None:
+        return code.co_argcount == int(taken[1])
+    return True
 
 
 def _holds(value: Any, function: FunctionType) -> bool:

@@ -14,6 +14,7 @@ from fedagentgym.base.blame import find_blame
 from fedagentgym.base.rounding import format_fixed
 from fedagentgym.cli.main import main
 from fedagentgym.partitions.samplers import SAMPLERS
+from fedagentgym.testing.conditions import call_hook
 
 PLUGIN = """
 from dataclasses import replace
@@ -197,6 +198,29 @@ def test_a_function_with_other_parameters_is_named_and_a_mistake_of_this_package
     with pytest.raises(TypeError, match="takes") as caught:
         format_fixed(1.0, 2, 3, 4)  # type: ignore[call-arg]
     assert find_blame(caught.value) is None
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("lambda self, size: []", "lambda self, other: 1"),
+        ("lambda: None", "lambda self, one: 1"),
+        ("lambda self, a, b: 1", "lambda: 1"),
+    ],
+)
+def test_functions_without_a_name_are_told_apart(tmp_path: Path, ours: str, theirs: str) -> None:
+    """Others of the same name are alive, one of them in a base class."""
+    found: dict[str, Any] = {}
+    for name, source in (
+        ("other", f"class Base:\n    more = {theirs}"),
+        ("mine", f"class Mine(Base):\n    hook = {ours}"),
+    ):
+        (tmp_path / f"{name}.py").write_text(source)
+        exec(compile(source, str(tmp_path / f"{name}.py"), "exec"), found)
+    with pytest.raises(TypeError) as caught:
+        call_hook(found["Mine"](), "hook")
+    blame = find_blame(caught.value)
+    assert blame is not None and blame.file.name == "mine.py"
 
 
 def test_the_sentence_says_what_the_hook_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
