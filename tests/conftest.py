@@ -120,3 +120,19 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("the test data folder ../shared/data is not beside this checkout")
     return folder
+
+
+@pytest.fixture
+def finishes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ends of the replies that a test plays, as the engine names them: `stop`, `length` and so on."""
+    from fedagentgym.learning import rollouts
+
+    seen: list[str] = []
+    make = rollouts.make_segments
+
+    def watch(moves: Any, numbers: Any = None) -> Any:
+        seen.extend(move.finish for move in moves)
+        return make(moves, numbers)
+
+    monkeypatch.setattr(rollouts, "make_segments", watch)
+    return seen

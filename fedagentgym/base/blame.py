@@ -9,7 +9,7 @@ import sysconfig
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, FunctionType
+from types import FrameType, FunctionType, MethodType
 from typing import Any
 
 from fedagentgym.base.errors import describe_error
@@ -20,7 +20,7 @@ _INSTALLED = tuple(
     for name, place in sysconfig.get_paths().items()
     if name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
-_MISFIT = re.compile(r"([\w.<>]+)\(\) (?:takes|missing|got an unexpected|got multiple values|got some)\b")
+_MISFIT = re.compile(r"\A([\w.<>]+)\(\) (?:takes|missing|got an unexpected|got multiple values|got some)\b")
 """Python's own sentences of a call that does not fit a function's parameters, with the qualified name of the function."""
 _MISSING = re.compile(r"\(\) missing \d+ required [\w-]+ arguments?: (.*)")
 _TAKEN = re.compile(r"\(\) takes (?:from \d+ to )?(\d+) positional argument")
@@ -139,7 +139,7 @@ def _holds(value: Any, function: FunctionType) -> bool:
 
 def _unwrap(value: Any) -> Any:
     """The function of a method, a class method or a static one."""
-    return getattr(value, "__func__", value)
+    return value.__func__ if type(value) in (MethodType, classmethod, staticmethod) else value
 
 
 def _find_expected(owner: type, name: str) -> str:

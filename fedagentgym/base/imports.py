@@ -221,7 +221,7 @@ def is_env_id(name: object) -> bool:
     >>> is_env_id("me/Maze-v0"), is_env_id("me/Maze-v"), is_env_id("me/-very"), is_env_id("me/x/Maze-v0")
     (True, False, False, False)
     """
-    return isinstance(name, str) and re.fullmatch(r"[\w-]+/[\w-]+-v\d+", name) is not None
+    return isinstance(name, str) and re.fullmatch(r"\A[\w-]+/[\w-]+-v\d+", name) is not None
 
 
 def list_announced_ids() -> Iterator[str]:

@@ -290,25 +290,13 @@ def test_training_plays_on_the_newest_weights_of_whichever_client(
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_replies_that_the_engine_cut_off_are_left_out_of_the_loss(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from fedagentgym.learning import rollouts
-
-    seen: list[str] = []
-    make = rollouts.make_segments
-
-    def watch(moves: Any, numbers: Any = None) -> Any:
-        seen.extend(move.finish for move in moves)
-        return make(moves, numbers)
-
-    monkeypatch.setattr(rollouts, "make_segments", watch)
+def test_replies_that_the_engine_cut_off_are_left_out_of_the_loss(folder: Path, finishes: list[str]) -> None:
     given = settings(folder, dtype="float32", decoding={"temperature": 1.0, "max_new_tokens": 4})
     learning = LearningSettings(tasks_per_step=2, group_size=4, mask_truncated=True)
     agent: Any = make_agent(given)
     report = LocalTraining(agent, SHOP, learning).run(1, seed=0)
-    assert 0 < seen.count("length") < len(seen)
-    assert report.metrics["replies/cut"] == pytest.approx(seen.count("length") / len(seen))
+    assert 0 < finishes.count("length") < len(finishes)
+    assert report.metrics["replies/cut"] == pytest.approx(finishes.count("length") / len(finishes))
     agent.close()
 
 

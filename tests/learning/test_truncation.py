@@ -192,20 +192,10 @@ def test_replies_that_all_ended_give_the_same_bits() -> None:
     assert same(step(groups, given)[0], step(groups, given, mask_truncated=True)[0])
 
 
-def test_what_counts_as_cut_is_what_the_engine_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedagentgym.learning import rollouts
-
-    seen: list[str] = []
-    make = rollouts.make_segments
-
-    def watch(moves: Any, numbers: Any = None) -> Any:
-        seen.extend(move.finish for move in moves)
-        return make(moves, numbers)
-
-    monkeypatch.setattr(rollouts, "make_segments", watch)
+def test_what_counts_as_cut_is_what_the_engine_called_so(finishes: list[str]) -> None:
     report = open_local(mask_truncated=True, max_new_tokens=20, group_size=8).run(1, seed=0)
-    assert 0 < seen.count("length") < len(seen)
-    assert report.metrics["replies/cut"] == pytest.approx(seen.count("length") / len(seen))
+    assert 0 < finishes.count("length") < len(finishes)
+    assert report.metrics["replies/cut"] == pytest.approx(finishes.count("length") / len(finishes))
 
 
 def test_values_are_learned_without_them_too() -> None:
