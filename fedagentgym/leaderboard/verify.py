@@ -84,7 +84,7 @@ ABOUT = {
     "selection": "the ranked round is the one that the suite ranks",
     "budget": "training stayed within the budget, by its recorded costs",
     "counted": "the recorded costs are those that the configuration takes: all episodes to prepare and to learn, and no more",
-    "who-spoke": "the agent wrote these replies",
+    "replies": "the agent wrote these replies",
     "spent": "episodes, bytes and steps of training, and the privacy spent",
     "usage": "tokens and cost of the hosted model",
     "tokens": "numbers of tokens, and episodes that ended for want of room",
@@ -364,7 +364,7 @@ def _find_cost_fault(
     return None
 
 
-# ---- who spoke --------------------------------------------------------------------------------------------------------
+# ---- replies ----------------------------------------------------------------------------------------------------------
 
 # An agent's replies follow from its weights, the prompt and the episode's random stream. Arithmetic on another machine may change
 # a token now and then, after which the rest of an episode differs; so a small share of a cell's episodes may differ. An episode
@@ -396,7 +396,7 @@ def check_own_agent(held: Held) -> PlayerCheck | None:
         for key in held.runs:
             found = play_again(held, key, make_agent(agent.settings, held.open(key).env), "program")
             if found.same != found.total:
-                raise RefutedError("who-spoke", f"{name_run(key)}: {name!r} plays otherwise")
+                raise RefutedError("replies", f"{name_run(key)}: {name!r} plays otherwise")
         return PlayerCheck(f"{name} played the same episodes again", True, True)
     if held.is_method or agent.kind != "model" or named == {None}:
         return None
@@ -416,7 +416,7 @@ def check_model(held: Held, places: Sequence[Path]) -> PlayerCheck:
     first = next(iter(held.runs))
     agent = held.runs[first].record.agent
     if agent.kind != "model":
-        raise RefutedError("who-spoke", f"{agent.kind} agents have no weights that could be given")
+        raise RefutedError("replies", f"{agent.kind} agents have no weights that could be given")
     settings = AgentSettings.load(agent.settings, "agent")
     check_foreign_agent(settings, "the result")
     models = list[Path]()
@@ -437,7 +437,7 @@ def check_model(held: Held, places: Sequence[Path]) -> PlayerCheck:
             raise OptionError("a result of the agents track was played by one model: give its folder alone")
         if not starts_from_nothing(settings) and agent.weights not in known:
             problem = f"does not hold the weights that the result names, {agent.weights}"
-            raise RefutedError("who-spoke", f"{models[0]} {problem}")
+            raise RefutedError("replies", f"{models[0]} {problem}")
     ranked, selection = list[PlayedAgain](), list[PlayedAgain]()
     for key, run in held.runs.items():
         record = run.record
@@ -448,11 +448,11 @@ def check_model(held: Held, places: Sequence[Path]) -> PlayerCheck:
             selection += [play_again(held, key, player, "model", on_val=True)] if held.is_method else []
     names = ", ".join(map(str, models))
     if not ranked:
-        raise RefutedError("who-spoke", f"{names}: no run of this result was played by this policy")
+        raise RefutedError("replies", f"{names}: no run of this result was played by this policy")
     for one in (*ranked, *selection):
         if one.total - one.same > max(int(MAX_DIFFERENT_SHARE * one.total), int(one.total >= 10)):
             found = f"the same replies in {one.same} of {one.total} episodes of {one.where}: another policy played"
-            raise RefutedError("who-spoke", f"{names} gives {found}")
+            raise RefutedError("replies", f"{names} gives {found}")
     played = [ranked, selection] if selection else [ranked]
     counts = [f"{sum(one.same for one in part)} of {sum(one.total for one in part)}" for part in played]
     about = f"{len(ranked)} of {len(held.runs)} runs were played again with the weights: {counts[0]} episodes are equal"
@@ -543,13 +543,13 @@ def _list_claims(held: Held, player: PlayerCheck | None) -> list[Claim]:
         about["selection"] = f" ({compared if best else 'the last one'})"
     if kind == "hosted":
         unproven.append("usage")
-    (proven if player is not None and player.everywhere else unproven).append("who-spoke")
+    (proven if player is not None and player.everywhere else unproven).append("replies")
     if kind == "model":
         (proven if player is not None and player.exact else unproven).append("tokens")
     if left_out := [name for name in held.suite.scenarios if name not in held.opened]:
         about["complete"] = f" (not played: {', '.join(left_out)})"
     if player is not None:
-        about["who-spoke"] = f" ({player.about})"
+        about["replies"] = f" ({player.about})"
     if cut_short := sum(one.cut_short for one in checked):
         about["tokens"] = f" ({cut_short:,} episodes)"
     return [

@@ -228,7 +228,7 @@ AGENT: dict[str, tuple[str, Forgery]] = {
     "another definition": ("suite", edit_text(SUITE, "tasks: 8", "tasks: 4")),
     "another ranking": ("suite", edit_text(SUITE, "pass_powers:", "rank_by: score\npass_powers:")),
     "a count of requests": ("recomputed", record(lambda plain: plain.update(usage=ONE_REQUEST), "guess-seed0")),
-    "the expert's words as another's": ("who-spoke", pose_as_random),
+    "the expert's words as another's": ("replies", pose_as_random),
     "a program that is called a model": ("configuration", of_agent(kind="model", model="gpt-9")),
     "a program that claims to be hosted": ("configuration", of_agent(kind="hosted")),
     "weights of a program": ("configuration", of_agent(weights=ZEROS)),
@@ -352,10 +352,10 @@ def remake(folder: Path, suite: Suite) -> None:
 
 def test_honest_results_pass(honest_agent: Path, honest_method: Path) -> None:
     proven = {claim.name for claim in verify(honest_agent, suite=AGENTS_SUITE).claims if claim.status == "proven"}
-    assert proven == {"schema", "digests", "suite", "complete", "replayed", "recomputed", "who-spoke"}
+    assert proven == {"schema", "digests", "suite", "complete", "replayed", "recomputed", "replies"}
     found = {claim.name: claim.status for claim in verify(honest_method).claims}
     assert {name for name, status in found.items() if status == "not provable"} == {
-        "about", "spent", "method", "who-spoke", "tokens", "selection", "budget",
+        "about", "spent", "method", "replies", "tokens", "selection", "budget",
     }  # fmt: skip
 
 
@@ -479,7 +479,7 @@ def test_some_scenarios_alone_are_a_result_that_says_so(honest_agent: Path, tmp_
     (folder / "other-seed0").rename(folder / "other-seed1")
     leave_out_run(folder)
     found = {claim.name: claim for claim in verify(folder, suite=AGENTS_SUITE).claims}
-    assert found["complete"].about.endswith("(not played: other)") and found["who-spoke"].status == "proven"
+    assert found["complete"].about.endswith("(not played: other)") and found["replies"].status == "proven"
 
 
 def test_descriptions_that_come_with_a_result_are_not_shown(honest_method: Path, tmp_path: Path) -> None:

@@ -55,9 +55,9 @@ def test_weights_say_the_same_again_and_others_do_not(models: Path, tmp_path: Pa
     texts = [path.read_text() for path in folder.rglob("*") if path.is_file()]
     assert not any(str(tmp_path) in text or str(models) in text for text in texts)
     unproven = {claim.name for claim in verify(packed, suite=SUITE).claims if claim.status == "not provable"}
-    assert unproven == {"who-spoke", "tokens", "about"}
+    assert unproven == {"replies", "tokens", "about"}
     found = {claim.name: claim for claim in verify(packed, suite=SUITE, models=[models / "m1"]).claims}
-    assert found["who-spoke"].status == "proven" and "16 of 16 episodes are equal" in found["who-spoke"].about
+    assert found["replies"].status == "proven" and "16 of 16 episodes are equal" in found["replies"].about
     with pytest.raises(RefutedError, match="does not hold the weights"):
         verify(folder, suite=SUITE, models=[models / "m2"])
     for count, told in ((1, "success is written as"), (2, "another policy played")):
@@ -69,7 +69,7 @@ def test_weights_say_the_same_again_and_others_do_not(models: Path, tmp_path: Pa
         except RefutedError as error:
             assert told in str(error)
         else:
-            assert claims["who-spoke"].status == "not provable" and told in claims["who-spoke"].about
+            assert claims["replies"].status == "not provable" and told in claims["replies"].about
     nameless = forger.copy(folder, tmp_path / "nameless")
     forger.edit_json(nameless / "guess-seed0" / RECORD, lambda plain: plain["agent"].update(weights=None))
     with pytest.raises(RefutedError, match="does not hold the weights"):
@@ -106,7 +106,7 @@ def test_the_tiny_agent_of_the_package_plays_a_suite(tmp_path: Path) -> None:
     shipped = get_shipped_folder() / "tiny-guess"
     for models in ((), (shipped,)):
         found = {claim.name: claim for claim in verify(packed, suite=SUITE, models=models).claims}
-        assert found["who-spoke"].status == "proven" and "16 of 16" in found["who-spoke"].about
+        assert found["replies"].status == "proven" and "16 of 16" in found["replies"].about
 
 
 # ---- methods track --------------------------------------------------------------------------------------------------
@@ -123,10 +123,10 @@ def policies(smoke: SuiteRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_policies_of_a_method_say_the_same_again(honest_method: Path, policies: Path) -> None:
     found = {claim.name: claim for claim in verify(honest_method, models=[policies]).claims}
-    assert found["who-spoke"].status == found["tokens"].status == "proven"
+    assert found["replies"].status == found["tokens"].status == "proven"
     assert found["selection"].status == found["budget"].status == "not provable"
     assert "the other 8 rounds, 48 episodes" in found["selection"].about
-    assert found["who-spoke"].about.endswith(
+    assert found["replies"].about.endswith(
         "4 of 4 runs were played again with the weights: 48 of 48 episodes are equal,"
         " and 24 of 24 on val in the ranked rounds)"
     )
@@ -143,7 +143,7 @@ def test_one_policy_proves_its_own_runs_alone(honest_method: Path, policies: Pat
     own = sum(policy == ranked[first] for policy in ranked.values())
     assert 0 < own < len(ranked)
     found = {claim.name: claim for claim in verify(honest_method, models=[policies / first]).claims}
-    assert found["who-spoke"].status == "not provable" and f"{own} of 4 runs" in found["who-spoke"].about
+    assert found["replies"].status == "not provable" and f"{own} of 4 runs" in found["replies"].about
     assert found["tokens"].status == "not provable"
 
 
@@ -228,13 +228,13 @@ def rank_the_last(runs: Sequence[Path]) -> None:
 
 
 FORGED: dict[str, tuple[str, Forgery]] = {
-    "a success in one run": ("who-spoke tokens", solve(1, [0])),
-    "a success in every run, two of a hundred": ("who-spoke tokens", solve(1, ALL)),
+    "a success in one run": ("replies tokens", solve(1, [0])),
+    "a success in every run, two of a hundred": ("replies tokens", solve(1, ALL)),
     "two successes in one run": ("refused", solve(2, [1])),
     "all of a run": ("refused", solve(9, [0])),
     "val of the ranked round, one run": ("refused", solve(1, [0], 0)),
     "val of the ranked round, every run": ("refused", solve(3, ALL, 0)),
-    "another round is ranked": ("who-spoke selection", rank_the_last),
+    "another round is ranked": ("replies selection", rank_the_last),
     "val of rounds that are not ranked": ("selection", change_lines(ON_VAL, lose)),
     "fewer tokens": ("refused", change_lines(RANKED, say_fewer_tokens)),
     "fewer tokens in one run": ("refused", change_lines(RANKED, say_fewer_tokens, [3])),
@@ -254,7 +254,7 @@ def test_what_weights_cannot_prove_is_not_shown_as_proven(
     forge(forger.list_runs(folder))
     forger.remake_all(folder, SMOKE)
     if expected == "refused":
-        with pytest.raises(RefutedError, match=r"^who-spoke: .* another policy played$"):
+        with pytest.raises(RefutedError, match=r"^replies: .* another policy played$"):
             verify(folder, models=[policies])
         return
     found = {claim.name: claim.status for claim in verify(folder, models=[policies]).claims}
@@ -269,7 +269,7 @@ def test_what_differs_counts_as_it_was_played_again(honest_method: Path, policie
     forger.solve_failed(folder / run, SMOKE, 1)
     forger.remake_all(folder, SMOKE)
     told = {claim.name: claim.about for claim in verify(folder, models=[policies]).claims}
-    assert told["who-spoke"].endswith(
+    assert told["replies"].endswith(
         "47 of 48 episodes are equal, and 24 of 24 on val in the ranked rounds;"
         f" {run}: success is written as 0.3333, played again it is 0.25)"
     )
@@ -282,7 +282,7 @@ def test_what_differs_counts_as_it_was_played_again(honest_method: Path, policie
     forger.edit_lines(worse / run, RANKED, fail)
     forger.remake_all(worse, SMOKE)
     found = {claim.name: claim for claim in verify(worse, models=[policies]).claims}
-    assert found["who-spoke"].status == "proven" and "47 of 48" in found["who-spoke"].about
+    assert found["replies"].status == "proven" and "47 of 48" in found["replies"].about
     assert found["tokens"].status == "not provable"
 
 
