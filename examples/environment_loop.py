@@ -1,4 +1,4 @@
-"""The usual loop of Gymnasium, with an environment of texts."""
+"""The usual loop of Gymnasium, with an environment whose observations and actions are texts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import fedagentgym  # noqa: F401 - registers the ids
 
 
 def main() -> None:
-    env = gym.make("fedagentgym/Guess-v0", render_mode="human")  # prints what happens
+    env = gym.make("fedagentgym/Guess-v0", render_mode="human")  # prints observations and actions
     observation, info = env.reset(seed=7)
     low, high, over = 1, len(info["admissible"]), False
     while not over:

@@ -1,6 +1,6 @@
-"""Environments and client splits in a Flower app of your own: every node plays its client's tasks, the server adds up.
+"""Environments and client splits in a Flower app of your own: every node plays its client's tasks; the server prints the mean.
 
-To run one of this package's methods on Flower instead: `fedagentgym flower init`.
+To run one of this package's methods on Flower, use `fedagentgym flower init` instead.
 Tried with flwr 1.41 (extra [flower]).
 """
 
@@ -23,11 +23,11 @@ client_app, server_app = ClientApp(), ServerApp()
 
 @client_app.query()
 def play(message: Message, context: Context) -> Message:
-    """Runs on the machine of one client, which Flower knows by the number of its partition."""
+    """Evaluate an agent on the tasks of this node's client, whose number is Flower's `partition-id`."""
     client = int(context.node_config["partition-id"])
     env = gym.make(
         "fedagentgym/Guess-v0", client_split=SPLIT, client=client
-    )  # your own model could play it step by step
+    )  # a gymnasium.Env, which your own model can play step by step
     agent = make_agent({"name": str(message.content["play"]["agent"])})
     evaluated = fedagentgym.evaluate(agent, env, {"tasks": 10})
     found = MetricRecord({"client": client, "success": evaluated.overall["success"].mean, "tasks": 10})
@@ -44,7 +44,7 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def wait_for_nodes(grid: Grid, count: int) -> list[int]:
-    """Wait until this many nodes have joined, and return them: on a busy machine nodes join after the server has started."""
+    """Wait until this many nodes have joined, and return them; on a busy machine nodes can join after the server has started."""
     while len(nodes := sorted(grid.get_node_ids())) < count:
         time.sleep(0.1)
     return nodes

@@ -1,6 +1,6 @@
-"""A client split as a partitioner of flwr-datasets, which works with the library's FederatedDataset and its figures.
+"""A client split as a partitioner of flwr-datasets, which works with the library's FederatedDataset and its metrics.
 
-flwr-datasets 0.6 needs datasets below 5: pip install 'fedagentgym[flwr-datasets]' in an environment of its own.
+flwr-datasets 0.6 needs datasets below 5: pip install 'fedagentgym[flwr-datasets]' in a separate virtual environment.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A strategy that comes with Flower (FedAvg, FedYogi, Krum, ...) combines the clients' updates; the rest of the run is unchanged.
+"""A method that combines the clients' updates by a strategy of Flower (FedAvg, FedYogi, Krum, ...).
 
     fedagentgym train demo --plugin flower_strategy.py --set "algorithm={name: flower-strategy, strategy: FedYogi}"
 
-The state that an adaptive strategy keeps between rounds is part of the global state, so a resumed run ends as an uninterrupted
-one does.
+The state that an adaptive strategy keeps between rounds is part of the global state, so a resumed run ends with the same
+parameters as an uninterrupted run.
 Tried with flwr 1.41 (extra [flower]).
 """
 
@@ -25,13 +25,13 @@ from fedagentgym.algorithms import Averaging, AveragingSettings, Card, Scale
 from fedagentgym.errors import OptionError
 
 KEPT = ("m_t", "v_t")
-"""State that Flower's adaptive strategies keep between rounds."""
+"""Attributes in which Flower's adaptive strategies keep state between rounds."""
 
 
 class StrategySettings(AveragingSettings):
     name: Literal["flower-strategy"] = "flower-strategy"
     strategy: str = Field(default="FedAvg", description="name of a class of flwr.serverapp.strategy")
-    options: dict[str, Any] = Field(default_factory=dict, description="its keyword arguments")
+    options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the strategy")
 
 
 class FlowerStrategy(Averaging[StrategySettings]):
@@ -79,7 +79,7 @@ def make_strategy(settings: StrategySettings) -> Any:
 
 
 def make_reply(reply: Any, update: Mapping[str, Any]) -> Any:
-    """A client's update as one of the messages that a strategy combines."""
+    """A client's update in the form of the messages that `aggregate_train` takes."""
     arrays = ArrayRecord({name: Array(np.ascontiguousarray(value)) for name, value in update.items()})
     content = RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": reply.examples})})
     return SimpleNamespace(

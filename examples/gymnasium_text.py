@@ -1,6 +1,6 @@
-"""A Gymnasium environment with text observations, whose tasks are divided among clients and played by an agent.
+"""A Gymnasium environment, FrozenLake, with observations and actions in words, whose tasks are divided among clients.
 
-FrozenLake is described in words. Its two maps are the categories, so clients can differ in the map that they play.
+The two maps of FrozenLake are the categories, so clients can differ in the map that they play.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Evaluate a hosted model behind any server with the chat completions protocol.
 
-python examples/hosted_model.py                                              # against a server on this machine
-OPENAI_API_KEY=... python examples/hosted_model.py https://HOST/v1 MODEL      # against yours
+python examples/hosted_model.py                                              # with a small server on this machine
+OPENAI_API_KEY=... python examples/hosted_model.py https://HOST/v1 MODEL      # with your server
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedagentgym.envs import open_env
 
 
 class Halving(BaseHTTPRequestHandler):
-    """A stand-in for a model, which answers each request by halving the range of numbers that are left."""
+    """A mock of a model server, which answers each request by halving the range of possible numbers."""
 
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -43,7 +43,7 @@ def main(url: str | None = None, model: str = "halving") -> None:
     options = {
         "url": url or f"http://127.0.0.1:{server.server_port}/v1",
         "concurrency": 4,
-        "input_price": 0.5,  # for a million tokens
+        "input_price": 0.5,  # per million tokens
         "output_price": 1.5,
         "cost_cap": 1.0,
     }

@@ -1,9 +1,9 @@
-"""An environment behind OpenEnv's protocol, and a client of that library that plays it.
+"""A server of an environment by OpenEnv's protocol, and a client of OpenEnv that plays one episode.
 
-    python examples/openenv_server.py                     # both in one process, one episode
-    cd examples; uvicorn openenv_server:app --port 8000   # the server alone, for trainers elsewhere
+    python examples/openenv_server.py                     # server and client in one process
+    cd examples; uvicorn openenv_server:app --port 8000   # only the server, for trainers in other processes
 
-openenv 0.10 pulls in a web interface: pip install 'fedagentgym[openenv]' in an environment of its own.
+openenv 0.10 installs a web interface too: pip install 'fedagentgym[openenv]' in a separate virtual environment.
 """
 
 from __future__ import annotations

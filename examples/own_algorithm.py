@@ -1,7 +1,7 @@
-"""A federated method of your own: FedAgent whose server goes only part of the way to its clients' mean.
+"""A federated method of your own: FedAgent with a server learning rate, so that the server moves part of the way to the mean.
 
-To use the method in other runs, put the class and its registration into a file: `fedagentgym train demo --plugin halfway.py --set
-algorithm.name=halfway`. This example runs one round with an untrained tiny model.
+To use the method in other runs, put the class and its registration into a file, and run `fedagentgym train demo --plugin
+halfway.py --set algorithm.name=halfway`. This example runs one round with an untrained tiny model.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ CONFIG = {
 
 class HalfwaySettings(AveragingSettings):
     name: Literal["halfway"] = "halfway"
-    rate: float = Field(default=0.5, gt=0, le=1, description="how far the server goes towards the mean")
+    rate: float = Field(default=0.5, gt=0, le=1, description="share of the way to the mean that the server goes")
 
 
 class Halfway(Averaging[HalfwaySettings]):
-    """FedAgent with a cautious server."""
+    """FedAgent whose global model moves by a share `rate` of the mean update."""
 
     settings_class = HalfwaySettings
 
@@ -47,7 +47,7 @@ class Halfway(Averaging[HalfwaySettings]):
 
 
 def measure(steps: Mapping[str, Any]) -> float:
-    """The length of the step between two states, over all parameters."""
+    """The L2 norm of a step over all parameters."""
     return float(np.sqrt(sum(np.square(step, dtype=np.float64).sum() for step in steps.values())))
 
 

@@ -1,4 +1,4 @@
-"""An environment of your own in three methods, which is checked, divided among clients, played and evaluated like any other."""
+"""An environment of your own with three methods, which is checked, divided among clients and played by a random agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generators of reasoning-gym as one environment, divided among clients with different kinds of problems; all share one test."""
+"""Generators of reasoning-gym as one environment, whose tasks are divided among clients with different mixtures of generators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tasks of one client as a Hugging Face data set, with prompts as an agent would see them."""
+"""The tasks of one client as a Hugging Face data set, with the prompts that an agent would see."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""TRL trains the tiny agent on one client's tasks, and its reward rises. The episodes are played by this package, with exact
+"""TRL trains the tiny agent on one client's tasks, and its reward rises. This package plays the episodes, and gives TRL exact
 tokens, masks and log-probs.
 
     python examples/trl_rollouts.py              # one seed
-    python examples/trl_rollouts.py 0 1 2 3 4    # the curve of docs/experiments/recipes.md
+    python examples/trl_rollouts.py 0 1 2 3 4    # the five seeds of docs/experiments/recipes.md
 
 The client has the tasks of one category, in which the tiny agent mostly follows the wrong procedure. To train your own model,
 give the trainer its name (`model="Qwen/Qwen2.5-1.5B-Instruct"`), leave out the settings of the tiny agent, and choose a smaller
@@ -30,7 +30,7 @@ STEPS, BLOCK = 25, 5
 
 
 def train(env: TextEnv, folder: str, seed: int) -> list[float]:
-    """Train the model in the folder, write it back, and return the mean reward of each step."""
+    """Train the model in the folder, save it there, and return the mean reward of each step."""
     trainer = GRPOTrainer(
         model=folder,
         train_dataset=Dataset.from_list(make_task_rows(env)),
@@ -61,7 +61,7 @@ def train(env: TextEnv, folder: str, seed: int) -> list[float]:
 
 
 def measure_success(folder: str, town: str) -> float:
-    """Evaluate the model in the folder on the category's held-out tasks."""
+    """Return the success of the model in the folder on the held-out tasks of the category `town`."""
     agent = make_agent({"name": "tiny", "model": folder, **TINY})
     tests = open_env("Skills", split="test", **OPTIONS)
     return fedagentgym.evaluate(agent, tests).categories[town]["success"].mean

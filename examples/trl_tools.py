@@ -1,6 +1,6 @@
-"""Several turns in TRL's own way: TRL generates, and the model acts by calling a tool.
+"""Episodes of several turns with TRL's tools: TRL generates, and the model acts by calling a tool.
 
-This needs a model that can call tools. Without the name of one, the script only shows what such a model would see and earn.
+This needs a model that can call tools. Without the name of a model, the script only prints the prompt, one turn and its reward.
 
     python examples/trl_tools.py Qwen/Qwen3-0.6B
 """
@@ -22,7 +22,7 @@ def train(model: str) -> None:
     GRPOTrainer(
         model=model,
         train_dataset=Dataset.from_list(make_tool_rows(env)),
-        environment_factory=make_environment_factory(env),  # it pays the reward itself
+        environment_factory=make_environment_factory(env),  # it also gives the reward
         args=GRPOConfig(output_dir="runs/trl-tools", max_completion_length=2048, max_steps=100),
     ).train()
 
