@@ -7,7 +7,7 @@
                  clients 21, 42 and 84 of 100
     zero-shot    the initial agent: no client is called and nothing is learned
 
-They run through the same loop as the federated methods, so that they have checkpoints, can be resumed and have a learning curve.
+They run through the same loop as the federated methods, so that they commit rounds, can be resumed and have a learning curve.
 The optimizer's state is kept between rounds. Nothing is sent, and no traffic is counted.
 """
 
