@@ -80,7 +80,10 @@ class LocalStepsSettings(NamedSettings):
         description="how far the server moves from its parameters towards the combined ones; 1: all the way",
     )
     server_momentum: float = Field(
-        default=0.0, ge=0.0, le=1.0, description="share of its previous move that the server repeats; 1: all moves add up"
+        default=0.0,
+        ge=0.0,
+        le=1.0,
+        description="share of its previous move that the server repeats; 1: all moves add up",
     )
     checks: UpdateChecks = Field(default=UpdateChecks(), description="which updates are refused or shortened")
     privacy: PrivacySettings | None = Field(

@@ -115,7 +115,7 @@ class Centralized(OneOptimizer[CentralizedSettings]):
         return Message(sets={OPTIMIZER: after.optimizer}), self.make_reply(client, local, after, whole)
 
     def _play_clients(self, local: LocalTraining, seed: int) -> Iterator[Rollouts]:
-        """Play the episodes of a step. Its tasks are drawn from those of all clients, and played in their clients' environments."""
+        """Play the episodes of a step. Its tasks are drawn from those of all clients, each played in its client's environment."""
         sizes = [len(member) for member in self.runtime.client_split]
         ends, draws = np.cumsum(sizes), stream(seed, "clients' tasks", local.step)
         drawn: dict[int, list[int]] = {}

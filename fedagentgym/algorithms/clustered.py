@@ -44,7 +44,10 @@ class ClusteredSettings(AveragingSettings):
         description="members disagree if the norm of their mean update is below this share of the mean of their norms",
     )
     largest_cosine: float = Field(
-        default=0.0, ge=-1, le=1, description="divide only if all cosines between updates of the two parts are below this"
+        default=0.0,
+        ge=-1,
+        le=1,
+        description="divide only if all cosines between updates of the two parts are below this",
     )
 
     @model_validator(mode="after")

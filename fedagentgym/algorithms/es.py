@@ -125,7 +125,9 @@ class EvolutionStrategies(BaseAlgorithm[ESSettings]):
         if runtime.learning.keep_optimizer:
             raise OptionError("es has no optimizer: leave out learning.keep_optimizer")
         if runtime.learning.sharding is not None and runtime.learning.sharding.is_needed:
-            raise OptionError("es computes no gradients, so that there is nothing to shard: leave out learning.sharding")
+            raise OptionError(
+                "es computes no gradients, so that there is nothing to shard: leave out learning.sharding"
+            )
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         rows, population = Rows.make_forms(self.settings.population), self.settings.population

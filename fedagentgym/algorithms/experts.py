@@ -190,7 +190,7 @@ def read_openings(env: TextEnv, tasks: Sequence[str]) -> list[str]:
 
 
 def make_task_records(env: TextEnv, ids: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """The tasks of an environment's pool as plain values: only ids if it takes commands, else all, with answers if it has them."""
+    """The tasks of an environment's pool as plain values: ids alone if it takes commands, else all of them, with any answers."""
     chosen = env.pool if ids is None else env.pool.subset(ids)
     if env.takes == "command":
         return [{"id": identifier} for identifier in chosen.ids]

@@ -7,8 +7,8 @@
 `factors: balanced` gives B = U sqrt(S) and A = sqrt(S) V', `left` gives B = U S and A = V'. Signs are fixed: the entry of each
 column of U that is largest in size is positive.
 
-The rank of M is at most the sum of the clients' ranks. If this sum is small beside a large layer, the singular values are computed
-from QR decompositions of the stacked factors, and M itself is not computed.
+The rank of M is at most the sum of the clients' ranks. If this sum is small beside a large layer, the singular values are
+computed from QR decompositions of the stacked factors, and M itself is not computed.
 """
 
 from __future__ import annotations

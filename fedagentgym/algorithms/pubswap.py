@@ -13,8 +13,8 @@
     server   theta = mean of A, mean of B
 
 The last period of a round has no public step if it is incomplete; with tau_swap > tau the method is FedAvg of local GRPO, bit
-for bit. `behaviour: local` scores a swapped answer under the receiving client's policy, so its ratio starts at 1; `donor` keeps the
-log-probs under which it was sampled, which gives a true importance ratio.
+for bit. `behaviour: local` scores a swapped answer under the receiving client's policy, so its ratio starts at 1; `donor` keeps
+the log-probs under which it was sampled, which gives a true importance ratio.
 """
 
 from __future__ import annotations

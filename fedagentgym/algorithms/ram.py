@@ -68,7 +68,9 @@ class RAMSettings(ProductSettings):
         default=0.2, gt=0, le=1, description="share of a layer's coordinates at which a client is active"
     )
     strength: float = Field(
-        default=0.0, ge=0, description="RAM+: stretch of moves at coordinates that one client changed alone; the paper's is 0.1"
+        default=0.0,
+        ge=0,
+        description="RAM+: stretch of moves at coordinates that one client changed alone; the paper's is 0.1",
     )
     most: float = Field(
         default=0.2, ge=0, description="RAM+: largest ratio of shared to unique coordinates that counts"

@@ -7,8 +7,8 @@ remains.
 
 Replies come from other machines. Parameters are checked by the form of their message. The number of examples determines a
 client's weight, and counts are added up against budgets: a reply with impossible numbers is refused and is one of the round's
-failures. Other metrics and episodes are only displayed: malformed ones are left out, `report/refused` counts them for each client,
-and the update is still used. The remaining numbers can be false, but they are well formed.
+failures. Other metrics and episodes are only displayed: malformed ones are left out, `report/refused` counts them by client, and
+the update is still used. The remaining numbers can be false, but they are well formed.
 """
 
 from __future__ import annotations

@@ -7,8 +7,9 @@
     client     put these into its own prompts and tokens; one step on its own answers and theirs
 
 Nothing is averaged and no parameters are sent. Answers are sent as text, not as tokens, so clients may have different agents
-(`agents`). An answer of another client that does not fit the receiver's context is left out. Every client keeps its policy and its moments
-from round to round; the policy that is evaluated in the unchanged environment and exported is the run's agent as it was loaded.
+(`agents`). An answer of another client that does not fit the receiver's context is left out. Every client keeps its policy and
+its moments from round to round; the policy that is evaluated in the unchanged environment and exported is the run's agent as it
+was loaded.
 
 `hacpo.py` and `swarm.py` define which answers are sent, and how a client learns from them.
 """

@@ -2,8 +2,8 @@
 
 All clients play the same tasks under the same seeds as in the unchanged environment; only the world and the policy differ.
 Clients with equal variants and one policy are played once. Without variants every world is the unchanged environment, and every
-client's policy is also measured on its own mixture of categories. Worlds of *newcomers* are drawn from the same variant and belong
-to no client; the exported policy plays in them, as in the unchanged environment.
+client's policy is also measured on its own mixture of categories. Worlds of *newcomers* are drawn from the same variant and
+belong to no client; the exported policy plays in them, as in the unchanged environment.
 """
 
 from __future__ import annotations

@@ -117,8 +117,8 @@ def read_agent_file(folder: str | Path) -> AgentFile:
 def check_foreign_envs(
     env: EnvSettings, evaluation: EvaluationSettings | None, where: str, *, paths: bool = False
 ) -> None:
-    """Refuse an environment of another user's file if it has options that only the user of this machine decides. Environments that
-    are not registered here are skipped, since they cannot be opened."""
+    """Refuse an environment of another user's file if it has options that only the user of this machine decides. Environments
+    that are not registered here are skipped, since they cannot be opened."""
     sets = () if evaluation is None else evaluation.sets
     for name, options in [(env.id, env.options), *((one.env or env.id, one.options or {}) for one in sets)]:
         with contextlib.suppress(UnknownNameError):

@@ -167,7 +167,7 @@ class RunConfig(Settings):
         evaluation = self.evaluation
         if evaluation is not None and "held_out" not in evaluation.at_clients:
             evaluation = None
-        elif evaluation is not None and self.partition.is_held:  # owners of tasks do not play the server's evaluation sets
+        elif evaluation is not None and self.partition.is_held:  # owners do not play the server's sets
             evaluation = evaluation.model_copy(update={"sets": ()})
         return ExperimentSpec(
             seed=self.seed,

@@ -25,7 +25,7 @@ SHOWN_TASKS = 60
 
 
 def run(folder: Path, seed: int, changes: Sequence[str] = (), *, verbose: bool = True) -> Path:
-    """Do the demo's runs, and return their page. Interrupted runs are resumed; if both runs are finished, new ones replace them."""
+    """Do the demo's runs, and return their page. Interrupted runs are resumed; if both are finished, new ones replace them."""
     from fedagentgym.experiment.report.page import read_comparison
     from fedagentgym.experiment.report.terminal import print_comparison, print_summary
 

@@ -61,7 +61,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class FirstBatch:
-    """The episodes of a batch, in groups, played by a run's initial agent, with the settings by which the run learns from them."""
+    """The episodes of a batch, in groups, played by a run's initial agent, and the settings by which the run learns from them."""
 
     groups: tuple[Group, ...]
     prompt: str

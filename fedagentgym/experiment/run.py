@@ -246,7 +246,7 @@ def resume_own(
     observers: Sequence[Observer] = (),
     on_progress: ProgressCallback | None = None,
 ) -> RunResult:
-    """Resume the run of a configuration that the user has given again. Its folder is trusted, since its configuration is equal."""
+    """Resume the run of a configuration that the user has given again. Its folder is trusted: its configuration is equal."""
     stored, rounds = read_stored_config(Path(config.output.folder)), config.federation.rounds
     if digest_plain(config.plain(), stored.rounds) != stored.digest:
         raise OptionError(f"{stored.place} holds a run with another configuration: choose another folder (--out)")

@@ -172,7 +172,7 @@ def play_dialogues(
 
 
 def _find_counter(agent: AgentSettings) -> Callable[[str], float]:
-    """A function that counts tokens: by words for a tiny model, else with the model's tokenizer if it is here, else by letters."""
+    """A function that counts tokens: by words for a tiny model, else by the model's tokenizer if it is here, else by letters."""
     if agent.name == "tiny":
         return lambda text: len(re.findall(r"\w+|[^\w\s]", text))
     try:

@@ -180,7 +180,7 @@ def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
     if evaluation is not None:
         once = count_evaluated(evaluation, config.env.id, config.env.options)
         at_clients = {
-            "held_out": work.asked * (evaluations - 1),  # the models that clients trained; there are none before round 1
+            "held_out": work.asked * (evaluations - 1),  # trained models, none before round 1
             OWN_WORLD: (work.clients + evaluation.newcomers) * evaluations,
             EVERY_WORLD: work.clients**2 * evaluations,
         }
