@@ -462,8 +462,8 @@ class BaseChanging(ProductAveraging[P]):
 class Merging(BaseChanging[P]):
     """Base class of methods that merge the whole product into the base. B is then zero and clients can make A themselves.
 
-    So the server sends neither: a request has the last round that was merged, from which clients call `make_factors`, and the
-    digest of the factors.
+    So the server sends neither: a request has the number of the last merged round, from which clients make the factors
+    (`make_factors`), and the factors' digest.
     """
 
     def make_factors(self, merged: int, seed: int) -> dict[str, Array]:

@@ -120,7 +120,7 @@ class Sent:
         kind: The word by which the owner of tasks allows it, in `allow` or `share`.
         what: Its description.
         readers: Who reads it.
-        keys: The plain values in a reply's `control` that hold it. A value that no `Sent` names is not sent.
+        keys: The plain values in a reply's `control` that hold it. An owner's machine sends no other values.
     """
 
     kind: str

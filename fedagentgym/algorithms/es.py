@@ -6,8 +6,8 @@
     client   keep theta; return s_1..s_N
     server   a row for every k in S, with weights that add up to 1;  theta = theta + ... as above
 
-e_j is drawn from the run's seed, the row's round and client, and j. Who has the row can draw the same noise, so that no
-parameters are sent. z are the scores of a row, standardised or centred. With `antithetic` every second perturbation is the
+e_j is drawn from the run's seed, the row's round and client, and j. A site that has the row can draw the same noise, so that
+no parameters are sent. z are the scores of a row, standardised or centred. With `antithetic` every second perturbation is the
 negative of the one before. All perturbations of a client play the same tasks with the same draws. Clients need only inference.
 
 Server and clients apply rows by the same operations in the same order, and round after each row, so that they have the same bits.

@@ -318,7 +318,7 @@ class Scorer:
         return self._find_own(question) is not None
 
     def _find_own(self, question: Mapping[str, Any]) -> str | None:
-        """The id of the client's own task that is this question, or None. Without ids that the server shares, tasks are compared
+        """The id of the client's own task that is this question, or None. If server and clients share no ids, tasks are compared
         by their first observations."""
         own = self._site.env
         if self._runtime.sites.common_ids:

@@ -1,4 +1,4 @@
-"""FedEx-LoRA: factors are averaged; the base takes what the mean of the products has beyond theirs (Singhal et al. 2025).
+"""FedEx-LoRA: factors are averaged, and the error of the averaged product goes into the base (Singhal et al. 2025).
 
     server   send (A, B) and D to every k in S
     client   train (A_k, B_k) on W + D + s B_k A_k; return them

@@ -35,7 +35,7 @@ JOIN_CALL, EVALUATE_CALL = 900, 901
 EVALUATION_BYTES = 1 << 16
 PERCENTILE = 10
 OPTIONAL = frozenset({METRICS.kind, COUNT.kind, EVALUATION.kind, CATEGORIES.kind})
-"""Kinds of data that a reply leaves out if the owner does not allow them. A client without any other needed kind is refused."""
+"""Kinds of data that a reply leaves out if the owner does not allow them. If any other kind is not allowed, a call is refused."""
 
 
 # ---- on the owner's machine -----------------------------------------------------------------------------------------

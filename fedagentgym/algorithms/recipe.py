@@ -104,8 +104,8 @@ def build_algorithm(
     owner: Mapping[str, Any] | None = None,
     **held: Any,
 ) -> BaseAlgorithm[Any]:
-    """Build a worker's application: the algorithm, whose operations the worker serves. If `owner` is given, the spec comes from a
-    server, and the decisions of this machine's owner check and change it."""
+    """Build a worker's application: the algorithm, whose operations the worker serves. With `owner`, the decisions of this
+    machine's owner, the spec comes from a server; it is checked and changed by these decisions."""
     if held:
         raise RefusedError(
             "this machine holds tasks of its own, and this run divides others: it needs partition.sampler held"

@@ -6,7 +6,7 @@ process; any number of learners share it, each with weights of its own. A method
 opens a second one.
 
 The clients' tasks are parts of one pool that every process opens (`DividedSites`), or on the clients' own machines (`HeldSites`,
-`OwnSites`). The configuration decides which; code that differs between such runs is in these classes.
+`OwnSites`). The configuration decides which; these objects answer whatever depends on it.
 """
 
 from __future__ import annotations

@@ -310,8 +310,8 @@ def resume(
         plain = config.plain()
         if (schedule := find_decay({key: plain[key] for key in ("learning", "algorithm")})) is not None:
             raise OptionError(
-                f"{ROUNDS} cannot be raised: {schedule} lets the learning rate decay over all {before} rounds, and some were"
-                f" computed with it; a run that sets {schedule}.steps can be made longer"
+                f"{ROUNDS} cannot be raised: {schedule} lets the learning rate decay over all {before} rounds, and some of"
+                f" them were computed so; a run that sets {schedule}.steps can be made longer"
             )
         longer = {"raised_from": (*config.federation.raised_from, before)}
         config = config.model_copy(update={"federation": config.federation.model_copy(update=longer)})

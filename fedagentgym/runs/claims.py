@@ -1,6 +1,6 @@
 """The numbers of a record, computed from its episodes: to write a record, and to check one with `check_run`.
 
-`check_run` takes a run's folder and its due content by the configuration (`Due`). It replays every episode in the environments of
+`check_run` takes a run's folder and the content that it should have (`Due`). It replays every episode in the environments of
 this machine and computes every number again. Some numbers cannot be proven from a folder and are taken as written: the cost of
 training, numbers of tokens, a hosted model's usage, and the results of evaluations at clients. The first false claim is raised.
 """
@@ -169,7 +169,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Due:
-    """The due content of a run's folder by its configuration, with the environments of this machine.
+    """The content that a run's folder should have by its configuration, with the environments of this machine.
 
     A training run also has a division of tasks and a `curve`, evaluated after each of `rounds`; `ranking.round` says which of
     them is ranked. `own_worlds` says whether clients' own variants are ranked too.
