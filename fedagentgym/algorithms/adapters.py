@@ -1,18 +1,18 @@
 """Averaging of LoRA adapters by the products of their factors, layer by layer.
 
 A layer computes W + s B A, with A [rank, inputs], B [outputs, rank] and s = alpha / rank. Clients return (A_k, B_k). An
-`AdapterRule` sees the products, and says what becomes of a layer:
+`AdapterRule` works on the products, layer by layer:
 
     d_k = B_k A_k - B A                 the clients' changes
     v   = momentum * v + combine(d)     by default their mean: sum of p_k d_k
     M   = B A + step * v                the target
     (A, B) = choose(M, ...)             the next factors
-    D   = D + s (M - B A)               what the factors leave goes into the base, if the rule `changes_base`
+    D   = D + s (M - B A)               the remainder goes into the base, if the rule `changes_base`
 
-D is a change of the frozen weights, zero at first: every site computes W + D + s B A. The server sends the whole of it in the set
-`base`, so that a client needs no earlier one, and a site adds it to the weights as they were loaded, so that nothing drifts. As
-long as that takes fewer numbers it is sent as factors (`factors.py`). A method that leaves nothing in the factors of the adapter
-(`Merging`) sends none: a client makes them itself.
+D is a change of the frozen weights, zero at first: every site computes W + D + s B A. The server sends all of D in the set
+`base`, so that a client needs no earlier D. A site adds D to the weights as loaded, so that rounding errors do not add up. D is
+sent as factors while these have fewer numbers than the matrix (`factors.py`). A method that merges the whole product into the
+base (`Merging`) sends no factors of the adapter: clients make them.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ if TYPE_CHECKING:
 
 
 class AdapterRule(AggregationRule):
-    """Base class of rules that see the products of adapters: write `choose`, and `combine` for another target than the mean."""
+    """Base class of rules that work on the products of adapters: write `choose`, and `combine` if the target is not the mean."""
 
     needs_all: ClassVar[bool] = True
     uses_weights: ClassVar[bool] = True
     changes_base: ClassVar[bool] = False
-    """True if what the factors leave of the target goes into the base."""
+    """True if the difference between the target and the product of the chosen factors goes into the base."""
     by_tasks: bool = False
     step: float = 1.0
     momentum: float = 0.0
@@ -93,7 +93,9 @@ class AdapterRule(AggregationRule):
         """
 
     def choose_from_factors(self, clients: Sequence[Pair], weights: Sequence[float], before: Pair) -> Pair | None:
-        """Choose the next factors of a large layer without its product, for a rule that knows how and leaves the base alone.
+        """Choose the next factors of a layer without computing its product; None, the default, if the rule needs the product.
+
+        A rule that changes the base must return None.
 
         Args:
             clients: The factors that each client returned.
@@ -103,7 +105,9 @@ class AdapterRule(AggregationRule):
         return None
 
     def factorize(self, clients: Sequence[Pair], weights: Sequence[float], chosen: Pair) -> Pair | None:
-        """Factorize what the chosen factors leave of a layer's target, for a rule that knows how: it is sent in this form.
+        """Factorize the difference between a layer's target and the product of the chosen factors, to send it as factors.
+
+        None, the default, if the rule cannot.
 
         Args:
             clients: The factors that each client returned.
@@ -117,7 +121,7 @@ class AdapterRule(AggregationRule):
 
 
 class AdapterStep:
-    """One aggregation by an `AdapterRule`; parameters other than factors are averaged, and take the server's step as such."""
+    """One aggregation by an `AdapterRule`. All parameters that are not factors are averaged, and then take the server's step."""
 
     def __init__(self, rule: AdapterRule, state: ServerState) -> None:
         self._rule, self._state = rule, state
@@ -154,7 +158,7 @@ class AdapterStep:
                 chosen = rule.choose(target, means[layer], pair)
             for name, factor in zip(names[layer], chosen, strict=True):
                 parameters[name] = np.asarray(factor, dtype=state.parameters[name].dtype)
-            if rule.changes_base:  # from the factors as they are rounded
+            if rule.changes_base:  # the remainder includes what rounding the factors lost
                 chosen = read_pairs({name: parameters[name] for name in names[layer]})[layer]
                 factors = rule.factorize([client[layer] for client in clients], self._weights, chosen)
                 base |= add_change(
@@ -165,14 +169,14 @@ class AdapterStep:
 
 
 MERGED, DIGEST = "merged", "factors"
-"""The last round that was merged into the base, in the server's memory and in requests; and the factors' digest, in requests."""
+"""Keys of the last round that was merged into the base (server's memory, requests) and of the factors' digest (requests)."""
 S = TypeVar("S", bound=LocalStepsSettings)
 R = TypeVar("R", bound="RankSettings")
 P = TypeVar("P", bound="ProductSettings")
 
 
 class AdapterAveraging(Averaging[S]):
-    """Base class of methods that average LoRA adapters: an agent without one is refused.
+    """Base class of methods that average LoRA adapters: an agent without an adapter is refused.
 
     Attributes:
         trains: The factors that clients train, as in `agent.adapter.train`.
@@ -191,15 +195,15 @@ class AdapterAveraging(Averaging[S]):
 
 
 class RankSettings(LocalStepsSettings):
-    """The settings of methods whose clients may have adapters of unlike ranks, and first draws of their own."""
+    """The settings of methods whose clients may have adapters of different ranks, and may draw the first A themselves."""
 
     ranks: Ranks = Field(
         default=None,
-        description="ranks of the clients' adapters, at most agent.adapter.rank: a list, client by client and from the first"
-        " again, or a law by which every client draws its own; null: that rank for all",
+        description="ranks of the clients' adapters, at most agent.adapter.rank: a list, repeated if there are more clients,"
+        " or a law by which every client's rank is drawn; null: agent.adapter.rank for all",
     )
     init: Literal["shared", "each"] = Field(
-        default="shared", description="first A of a client: shared, the server's; each, a draw of its own"
+        default="shared", description="a client's first A; shared: the server's; each: a draw of its own"
     )
 
     @model_validator(mode="after")
@@ -215,10 +219,10 @@ class RankSettings(LocalStepsSettings):
 
 
 class RankedAveraging(AdapterAveraging[R]):
-    """Base class of methods whose clients may have unlike ranks: client k has the first r_k rows of A and columns of B.
+    """Base class of methods whose clients may have different ranks: client k has the first r_k rows of A and columns of B.
 
-    Only these are sent. A client fills its adapter up with zeros, which have no gradient and stay zero; the server does the same
-    with what clients return.
+    Only these rows and columns are sent. A client pads its adapter with zeros, which have no gradient and stay zero. The server
+    pads the factors that clients return.
     """
 
     def __init__(self, settings: R, runtime: Runtime) -> None:
@@ -242,7 +246,7 @@ class RankedAveraging(AdapterAveraging[R]):
         return self.rank if ranks is None else find_rank(ranks, self.runtime.seed, client)
 
     def draws_own(self, number: int) -> bool:
-        """Return whether clients draw A themselves at the start of a round: where B is zero.
+        """Return whether clients draw A themselves at the start of a round: with `init: each`, in round 1, where B is zero.
 
         Args:
             number: Number of the round.
@@ -256,7 +260,7 @@ class RankedAveraging(AdapterAveraging[R]):
         return replace(message, weights=cut_rank(message.weights, self.find_rank(client)))
 
     def read_reply(self, answer: Message, state: ServerState) -> Message:
-        """The client's reply with the factors filled up to the server's rank."""
+        """The client's reply with the factors padded to the server's rank."""
         if self.settings.ranks is None:
             return answer
         return replace(answer, weights=fill_rank(answer.weights, state.parameters))
@@ -320,14 +324,14 @@ def cut_rank(weights: Parameters, rank: int) -> dict[str, Array]:
 
 
 def keep_low(mean: Pair, before: Pair) -> Pair:
-    """The mean factors, with A as it was in rows where the means of A and B are zero, as where no client of the round has them.
-    The product is the same, but two zero factors could learn nothing."""
+    """The mean factors, but with the earlier row of A where the means of A and B are both zero (no client of the round has it).
+    The product is the same, but a row could not learn with both factors at zero."""
     gone = ~np.any(mean.low, axis=1, keepdims=True) & ~np.any(mean.high, axis=0)[:, None]
     return mean._replace(low=np.where(gone, before.low, mean.low))
 
 
 def fill_rank(weights: Parameters, like: Parameters) -> dict[str, Array]:
-    """Factors filled up with zeros to the ranks of others; larger factors and other parameters are left as they are."""
+    """Factors padded with zeros to the ranks in `like`; larger factors and other parameters are left as they are."""
     filled = {}
     for name, array in weights.items():
         missing = [(0, max(0, most - size)) for size, most in zip(array.shape, like[name].shape, strict=True)]
@@ -336,7 +340,7 @@ def fill_rank(weights: Parameters, like: Parameters) -> dict[str, Array]:
 
 
 class ProductSettings(RankSettings):
-    """The settings of methods whose server combines products; its step and momentum are taken on them."""
+    """The settings of methods whose server combines products; the server's step and momentum apply to these products."""
 
     weights: Literal["equal", "tasks"] = Field(
         default="equal", description="equal: clients count alike; tasks: by their numbers of tasks"
@@ -344,7 +348,7 @@ class ProductSettings(RankSettings):
 
     @property
     def takes_server_step(self) -> bool:
-        return False  # the rule takes it
+        return False  # the rule applies the step
 
     @property
     def rule_options(self) -> dict[str, Any]:
@@ -359,8 +363,8 @@ class ProductAveraging(RankedAveraging[P]):
         super().__init__(settings, runtime)
         if runtime.learning.keep_optimizer:
             raise OptionError(
-                f"{settings.name} gives clients other factors than they had, which old moments do not fit: leave out"
-                " learning.keep_optimizer"
+                f"{settings.name} replaces the clients' factors in every round, so that their optimizer moments no longer fit:"
+                " leave out learning.keep_optimizer"
             )
 
 
@@ -384,7 +388,7 @@ class BaseChanging(ProductAveraging[P]):
             asked: Number of clients that take part in a round.
 
         Raises:
-            OptionError: If it plays on an engine that loads adapters only, or is divided among devices.
+            OptionError: If the model plays on an engine that loads adapters only, or is divided among devices.
         """
         if not hasattr(self.runtime.agent.policy, "set_base"):
             raise OptionError(
@@ -435,7 +439,7 @@ class BaseChanging(ProductAveraging[P]):
 
     @classmethod
     def find_base_rank(cls, settings: P) -> BaseRank:
-        """Return the rank that a round adds to the change of the base, in the words of the card.
+        """Return the rank that a round adds to the change of the base, as in `Card.base_rank`.
 
         Args:
             settings: The method's settings.
@@ -456,9 +460,10 @@ class BaseChanging(ProductAveraging[P]):
 
 
 class Merging(BaseChanging[P]):
-    """Base class of methods that merge the whole product into the base: B is then zero and A known, so the server sends neither.
+    """Base class of methods that merge the whole product into the base. B is then zero and clients can make A themselves.
 
-    A request names the last round that was merged, from which `make_factors` makes the factors, and their digest.
+    So the server sends neither: a request has the number of the last merged round, from which clients make the factors
+    (`make_factors`), and the factors' digest.
     """
 
     def make_factors(self, merged: int, seed: int) -> dict[str, Array]:
@@ -469,7 +474,7 @@ class Merging(BaseChanging[P]):
             seed: The run's seed.
 
         Returns:
-            The factors as loaded, after a merge with a B of zero.
+            The factors as loaded; after a merge, B is zero.
         """
         return {
             name: np.zeros_like(array) if merged and HIGH in name else array
@@ -481,7 +486,7 @@ class Merging(BaseChanging[P]):
         return {name: array for name, array in parameters.items() if not is_factor(name)}
 
     def address(self, message: Message, client: int) -> Message:
-        return message  # without factors it is the same for all ranks
+        return message  # without factors the message is the same for all ranks
 
     @contextmanager
     def train_participants(

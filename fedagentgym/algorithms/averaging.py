@@ -2,14 +2,14 @@
 
     server   train_participants   send theta to every k in S, and collect
              collect              check every reply, and store its theta_k until all are there
-             combine              theta = sum of w_k theta_k, with w_k by `client_weights`, or as another rule says
+             combine              theta = sum of w_k theta_k with w_k by `client_weights`, or another aggregation rule
              report               the record of the round
     client   read_start           theta, and the moments of the optimizer if the client keeps them
              open_learner         a learner of the client's own tasks
-             make_reply           theta_k, the number of tasks, and what people read
+             make_reply           theta_k, the number of tasks, metrics and sampled episodes
 
-A round holds a constant number of models, whatever the number of clients: the parameters of a reply are in an `UpdateStore` from
-the moment that it is accepted.
+The parameters of an accepted reply go into an `UpdateStore`, which keeps a few models in memory and the others on disk. So a
+round needs the same memory for any number of clients, unless the aggregation rule needs all updates at once.
 """
 
 from __future__ import annotations
@@ -80,7 +80,10 @@ class LocalStepsSettings(NamedSettings):
         description="how far the server moves from its parameters towards the combined ones; 1: all the way",
     )
     server_momentum: float = Field(
-        default=0.0, ge=0.0, le=1.0, description="share of its last move that the server repeats; 1: moves add up"
+        default=0.0,
+        ge=0.0,
+        le=1.0,
+        description="share of its previous move that the server repeats; 1: all moves add up",
     )
     checks: UpdateChecks = Field(default=UpdateChecks(), description="which updates are refused or shortened")
     privacy: PrivacySettings | None = Field(
@@ -98,7 +101,7 @@ class LocalStepsSettings(NamedSettings):
         return self.server_step != 1.0 or self.server_momentum > 0.0
 
     def weigh(self, examples: Sequence[float]) -> list[float]:
-        """The clients' weights by their numbers of tasks: by default the rule decides, and most rules weigh all alike."""
+        """The clients' weights, given their numbers of tasks: the rule decides by default, and most rules weigh all equally."""
         return compute_weights(self.rule, examples)
 
     @model_validator(mode="after")
@@ -127,7 +130,7 @@ class WeightedSettings(AveragingSettings):
     aggregation: Aggregation = WeightedMean()
 
     def weigh(self, examples: Sequence[float]) -> list[float]:
-        """By the numbers of tasks, or as a rule that defines weights says: for `mean` and `fedadam` they are equal."""
+        """The weights that the rule defines, if it does (`mean` and `fedadam`: equal ones); else the numbers of tasks."""
         decides = type(self.rule).weigh is not AggregationRule.weigh
         return compute_weights(self.rule if decides else WeightedMean(), examples)
 
@@ -155,9 +158,9 @@ class Replies:
     """The replies of a round.
 
     Attributes:
-        accepted: Those that are well formed.
-        used: The accepted ones whose updates are not too long.
-        stores: The stored parameters (None) and sets of arrays, by the name of the set; use `read`.
+        accepted: The well-formed replies.
+        used: The accepted replies that the checks on the length of updates do not refuse.
+        stores: The stored arrays of the replies: parameters under None, sets of arrays by name. Read them with `read`.
     """
 
     accepted: Sequence[AcceptedReply]
@@ -165,13 +168,13 @@ class Replies:
     stores: Mapping[str | None, UpdateStore]
 
     def read(self, name: str | None = None) -> Iterator[Parameters]:
-        """The parameters of the used replies in their order, or a set of arrays that came with them; can be read once, while the
-        context is open."""
+        """The parameters of the used replies in their order, or the set of arrays `name` of each reply. They can be read once,
+        while the context is open."""
         return self.stores[name].take([reply.client for reply in self.used])
 
 
 def _are_weights(found: Any, count: int) -> bool:
-    """Return whether these are so many weights, finite numbers of at least 0."""
+    """Return whether `found` is a sequence of `count` weights: finite numbers of at least 0."""
     if not isinstance(found, Sequence | np.ndarray) or len(found) != count:
         return False
     return all(isinstance(weight, Real) and 0 <= float(weight) < float("inf") for weight in found)
@@ -183,8 +186,8 @@ class AveragingSteps(BaseAlgorithm[L]):
     Attributes:
         deciding_metrics: Reported metrics that decide something, such as a client's weight, each with its least and greatest
             value; a reply without one, or with another value, is refused. All other metrics are shown, not checked.
-        sent_sets: Names of sets of arrays that are sent with the parameters, in both directions, and have their shapes.
-        kept_sets: Names of sets of arrays of these shapes that clients keep from round to round.
+        sent_sets: Names of sets of arrays that are sent with the parameters, in both directions, with the parameters' shapes.
+        kept_sets: Names of sets of arrays that clients keep from round to round, with the parameters' shapes.
     """
 
     deciding_metrics: ClassVar[Mapping[str, tuple[float, float]]] = MappingProxyType({})
@@ -202,13 +205,13 @@ class AveragingSteps(BaseAlgorithm[L]):
         sets: Mapping[str, Parameters] = MappingProxyType({}),
         control: Mapping[str, Any] = MappingProxyType({}),
     ) -> Iterator[Replies]:
-        """Let every participant train, from the global parameters on.
+        """Let every participant train, starting from the global parameters.
 
         Args:
             state: The global state.
             this_round: The round.
-            sets: What is sent besides, `sent_sets` by name.
-            control: Plain values that are sent besides.
+            sets: Further arrays to send, by the names in `sent_sets`.
+            control: Further plain values to send.
 
         Yields:
             The replies; their arrays can be read until the context is left.
@@ -233,7 +236,7 @@ class AveragingSteps(BaseAlgorithm[L]):
         return parameters
 
     def address(self, message: Message, client: int) -> Message:
-        """Return what one client is sent.
+        """Return the message that is sent to one client.
 
         Args:
             message: The message of the round.
@@ -257,7 +260,7 @@ class AveragingSteps(BaseAlgorithm[L]):
         return answer
 
     def start_parameters(self, parameters: Parameters, client: int) -> Parameters:
-        """Return the parameters that a client begins a round with: its update is measured and shortened from there.
+        """Return the parameters that a client begins a round with. Its update is the difference from them.
 
         Args:
             parameters: The global parameters.
@@ -272,8 +275,8 @@ class AveragingSteps(BaseAlgorithm[L]):
     def collect(
         self, answers: Iterator[tuple[int, Message]], state: ServerState, this_round: Round
     ) -> Iterator[Replies]:
-        """Check replies one by one as they arrive, and store their arrays. Malformed ones are refused, and then updates that are
-        longer than the checks allow.
+        """Check replies one by one as they arrive, and store their arrays. Malformed replies are refused; after the last reply,
+        updates that are longer than the checks allow are refused too.
 
         Args:
             answers: The clients with their replies.
@@ -309,7 +312,7 @@ class AveragingSteps(BaseAlgorithm[L]):
             yield Replies(accepted, [reply for reply in accepted if reply.client not in left_out], stores)
 
     def accept(self, client: int, message: Message, state: ServerState) -> AcceptedReply | Failure:
-        """Read a reply.
+        """Read and check a reply.
 
         Args:
             client: The client.
@@ -317,7 +320,7 @@ class AveragingSteps(BaseAlgorithm[L]):
             state: The global state from which the round began.
 
         Returns:
-            Everything but its parameters: examples, distance from the start, metrics, episodes; a `Failure` if it is malformed.
+            The reply without its parameters, with the distance of its update; a `Failure` if it is malformed.
         """
         card = self.describe(self.settings, Scale(self.runtime.learning, rows_per_episode=self.runtime.env.max_turns))
         examples = message.control.get("examples", None if card.needs_counts else 1)
@@ -353,7 +356,7 @@ class AveragingSteps(BaseAlgorithm[L]):
     def combine(
         self, state: ServerState, used: Sequence[AcceptedReply], updates: Iterator[Parameters], this_round: Round
     ) -> ServerState:
-        """Compute the next global state by the rule, and then by `step_server` if the settings have a step of the server.
+        """Compute the next global state by the aggregation rule, then by `step_server` if the settings have a server's step.
 
         Args:
             state: The global state.
@@ -366,7 +369,7 @@ class AveragingSteps(BaseAlgorithm[L]):
         """
         settings, theta = self.settings, state.parameters
         begun = state
-        if settings.takes_server_step:  # it goes by the combined parameters before they are rounded
+        if settings.takes_server_step:  # it needs the combined parameters before rounding
             begun = replace(state, parameters={name: value.astype(np.float64) for name, value in theta.items()})
         accumulator: Accumulator
         if settings.privacy is not None:
@@ -401,8 +404,8 @@ class AveragingSteps(BaseAlgorithm[L]):
         return step_server(state, combined, settings.server_step, settings.server_momentum)
 
     def report(self, after: ServerState, replies: Replies, this_round: Round) -> RoundResult:
-        """Make the record of a round: the means over clients, and the numbers of each. In a private run it tells nothing about
-        clients: it has the work that was asked for, not what was done, and the budget that is spent so far.
+        """Make the record of a round: the means over clients, and the numbers of each client. In a private run it has nothing
+        about clients, only the work that was asked for and the budget spent so far.
 
         Args:
             after: The next global state.
@@ -438,8 +441,8 @@ class AveragingSteps(BaseAlgorithm[L]):
         """Return the state from which a client's learner starts.
 
         Args:
-            state: What the client kept.
-            message: What the server sent.
+            state: The state that the client kept.
+            message: The server's message.
             client: Number, round, streams and resources of the client.
 
         Returns:
@@ -477,7 +480,7 @@ class AveragingSteps(BaseAlgorithm[L]):
         control: Mapping[str, Any] = MappingProxyType({}),
         sets: Mapping[str, Parameters] = MappingProxyType({}),
     ) -> Message:
-        """Make a client's reply: its parameters, its number of examples, and what people read about it.
+        """Make a client's reply: its parameters, its number of examples, its metrics and sampled episodes.
 
         Args:
             client: The client.
@@ -502,10 +505,10 @@ class AveragingSteps(BaseAlgorithm[L]):
     # ---- forms and checks ---------------------------------------------------------------
 
     def make_state_form(self, *, text: int = 0) -> Form:
-        """Return the form of what a client keeps between rounds.
+        """Return the form of the state that a client keeps between rounds.
 
         Args:
-            text: Bytes of plain values in it.
+            text: Maximum size of its plain values, in bytes.
 
         Returns:
             The form: the kept sets, and the moments and the value head that the client keeps.
@@ -528,7 +531,7 @@ class AveragingSteps(BaseAlgorithm[L]):
             asked: Number of clients that take part in a round.
 
         Raises:
-            OptionError: If it is so.
+            OptionError: If weights would be ignored, or too few clients take part.
         """
         rule = self.settings.rule
         if rule.needs_all and asked < rule.least_updates:
@@ -549,7 +552,7 @@ class AveragingSteps(BaseAlgorithm[L]):
             return
         if self.card.gives_weights:
             raise self._refuse_weights()
-        # where the tasks are not here, their numbers come with the first replies
+        # clients that hold their own tasks report the number only with their first replies
         known = self.runtime.sites.list_openable(self.client_ids())
         sizes = [float(len(self.runtime.client_split[client])) for client in known]
         if sizes and len(set(self.settings.weigh(sizes))) > 1:

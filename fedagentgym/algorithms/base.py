@@ -35,7 +35,7 @@ class BaseAlgorithm(Generic[S]):
 
     Derive from `Averaging` if the server averages the clients' parameters. A method holds only what follows from its settings:
     what must survive a round is in the `ServerState`, or in the states that clients' operations return. Operations are methods
-    of the class too, and run in worker processes. `fedagentgym.testing.check_algorithm` checks it.
+    of the class too, and run in worker processes. `fedagentgym.testing.check_algorithm` checks a method.
 
     Args:
         settings: The method's settings.
@@ -43,7 +43,7 @@ class BaseAlgorithm(Generic[S]):
 
     Attributes:
         settings_class: The class of the settings, the section `algorithm` of a configuration.
-        operations: What clients can be asked to do, by name.
+        operations: The operations that the server can request of clients, by name.
     """
 
     settings_class: ClassVar[type[Settings]]
@@ -61,7 +61,7 @@ class BaseAlgorithm(Generic[S]):
         return range(len(self.runtime.client_split))
 
     def resources(self, client: int) -> Site:
-        """Return what a client's operations work with; called where the client runs.
+        """Return the resources of a client's operations; called in the process where the client runs.
 
         Args:
             client: Number of the client.
@@ -85,7 +85,7 @@ class BaseAlgorithm(Generic[S]):
         return ServerState(self.runtime.initial_weights)
 
     def prepare(self, state: ServerState, this_round: Round) -> RoundResult:
-        """Work before the first round, which is committed and counted as round 0.
+        """Do the work before the first round; it is committed and counted as round 0.
 
         Args:
             state: The initial state.
@@ -126,7 +126,7 @@ class BaseAlgorithm(Generic[S]):
         Args:
             state: The global state.
             client: Number of the client.
-            kept: What the client keeps, as its operations returned it; empty at the start.
+            kept: The client's state, as its operations last returned it; empty at the start.
 
         Returns:
             By default those of `policy_parameters`.
@@ -139,7 +139,7 @@ class BaseAlgorithm(Generic[S]):
         Args:
             state: The global state.
             client: Number of the client.
-            kept: What the client keeps; empty at the start.
+            kept: The client's state; empty at the start.
 
         Returns:
             By default the run's agent with `client_parameters`.
@@ -184,7 +184,7 @@ class BaseAlgorithm(Generic[S]):
 
     @classmethod
     def describe(cls, settings: S, scale: Scale) -> Card:
-        """Return the method's card: its work, roles and messages, and whatever else others read of it before it runs.
+        """Return the method's card: its work, roles, messages, and all else that is read of a method before it runs.
 
         A method replaces fields of the card of its base class: `replace(super().describe(settings, scale), roles=("public",))`.
         Only the work and the learning of second models may depend on the scale.
@@ -210,7 +210,7 @@ class BaseAlgorithm(Generic[S]):
         return self.card.metered
 
     def check_start(self, asked: int) -> None:
-        """Check that a run can begin; called on the server, once its tasks are divided and before anything is written.
+        """Check that a run can begin; called on the server, after tasks are divided among clients and before anything is written.
 
         Args:
             asked: Number of clients that take part in a round.
@@ -226,7 +226,7 @@ class BaseAlgorithm(Generic[S]):
             site: The client's tasks.
 
         Raises:
-            RefusedError: If it cannot; the server reads the sentence.
+            RefusedError: If it cannot; the server receives the message.
         """
 
 
@@ -249,7 +249,7 @@ class OnPublicTasks(BaseAlgorithm[S]):
         return [pool.ids[int(position)] for position in draw.choice(len(pool), wanted)]
 
     def count_public_steps(self, step: int) -> int:
-        """The public steps among the first `step` ones of a client that takes part in every round."""
+        """The number of public steps among the first `step` steps of a client that takes part in every round."""
         settings: Any = self.settings
         steps, period = int(settings.local_steps), int(settings.swap_period)
         rounds, left = divmod(step, steps)

@@ -7,8 +7,8 @@
                  clients 21, 42 and 84 of 100
     zero-shot    the initial agent: no client is called and nothing is learned
 
-They run through the same loop as the federated methods, so that they commit, resume and draw a curve; their optimizer state is
-kept between commits. Nothing is sent, and no traffic is counted.
+They run through the same loop as the federated methods, so that they commit rounds, can be resumed and have a learning curve.
+The optimizer's state is kept between rounds. Nothing is sent, and no traffic is counted.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Centralized(OneOptimizer[CentralizedSettings]):
         return Message(sets={OPTIMIZER: after.optimizer}), self.make_reply(client, local, after, whole)
 
     def _play_clients(self, local: LocalTraining, seed: int) -> Iterator[Rollouts]:
-        """Play the episodes of a step. Its tasks are drawn from all clients', each for its client's environment."""
+        """Play the episodes of a step. Its tasks are drawn from those of all clients, each played in its client's environment."""
         sizes = [len(member) for member in self.runtime.client_split]
         ends, draws = np.cumsum(sizes), stream(seed, "clients' tasks", local.step)
         drawn: dict[int, list[int]] = {}
@@ -147,7 +147,7 @@ class LocalSettings(OneOptimizerSettings):
 
 
 class Local(OneOptimizer[LocalSettings]):
-    """FedAgent with a single client, whose parameters are the mean."""
+    """FedAgent with a single client, so that the mean is this client's parameters."""
 
     settings_class: ClassVar[type[Settings]] = LocalSettings
 

@@ -1,4 +1,4 @@
-"""The card of a method: all that others need to know of it before it runs, in one value.
+"""The card of a method: one value with all that other code needs to know of the method before it runs.
 
 `BaseAlgorithm.describe(settings, scale)` returns it. `plan`, the permissions of clients that hold their tasks, the number
 of labelled tasks, the checks of a configuration, the verification of results and the table of methods read the card, and
@@ -34,11 +34,11 @@ class Work:
         episodes: Episodes that are played to learn from.
         scored: Episodes that are played only to be scored: an expert's answers.
         read: Episodes of others that a model reads to score them: candidates, swapped answers.
-        imitated: Demonstrations that are learned from in supervised steps, each as often as a step holds it.
+        imitated: Demonstrations in supervised steps; one that is in several steps counts each time.
         optimizer_steps: Steps of an optimizer.
         models_down: Sets of trainable parameters that the server sends.
         models_up: Sets that clients send.
-        bases_down: Changes of every adapted layer's frozen weights that the server sends, in a round after the first.
+        bases_down: Changes of all adapted layers' frozen weights that the server sends, in any round after the first.
         answers_down: Episodes within the server's messages.
         answers_up: Episodes within the clients' messages.
         tasks_down: Tasks without answers in the server's messages.
@@ -75,13 +75,13 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The numbers on which the work depends, besides the method's own settings. By default those of one client.
+    """The numbers on which the work depends, besides the method's own settings. The defaults are for one client.
 
     Attributes:
         learning: The settings of the local step.
         clients: Number of all clients.
         asked: Clients that take part in a round.
-        rows_per_episode: Rows of the loss per episode at most: one, or one for each turn.
+        rows_per_episode: Maximum number of rows of the loss per episode: one, or one for each turn.
         roles: Tasks that are set aside, by role.
         held: The number of tasks of each client; empty if they are not known.
         generated: Whether the tasks are known to come from a generator.
@@ -120,7 +120,7 @@ class Sent:
         kind: The word by which the owner of tasks allows it, in `allow` or `share`.
         what: Its description.
         readers: Who reads it.
-        keys: The plain values in a reply's `control` that hold it. A value that no `Sent` names stays on an owner's machine.
+        keys: The plain values in a reply's `control` that hold it. An owner's machine sends no other values.
     """
 
     kind: str
@@ -143,7 +143,7 @@ SECTIONS: Mapping[str, frozenset[str]] = {
     "text": frozenset({"answers"}),
     "report": frozenset({"metrics"}),
 }
-"""The kinds that the sections of a reply may hold; of `control`, `Sent.keys` names every value."""
+"""The kinds of data that the sections of a reply may hold. For the section `control`, `Sent.keys` names the values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +167,9 @@ class Card:
         renewal: Rounds between two preparations; 0 if the only one is before round 1.
         roles: The roles for which tasks must be set aside: some of `public`, `auxiliary`, `server` and `warmup`.
         optional_roles: The roles whose tasks it opens if they were set aside.
-        labelled: Whose tasks' answers it may use to score episodes or to imitate: `clients` for those of all clients, the number
-            of a client, a role, or `split` for the whole pool. None for all clients and its roles, except for `server`, whose
-            tasks have no answers.
+        labelled: The tasks whose answers the method may use to score episodes or to imitate: `clients` for those of all clients,
+            the number of a client, a role, or `split` for the whole pool. None for all clients and the method's roles, except
+            `server`, whose tasks have no answers.
         sent: All that clients send to the server, for the owners of tasks to allow.
         metered: False if nothing is sent; the bytes are then recorded as 0.
         second_models: The models that clients hold beside the agent that learns.
@@ -178,13 +178,13 @@ class Card:
         value_refusal: The reason why the learner can have no value head (`learning.advantage: gae`); empty if it can.
         needs_counts: True if clients are weighed by their numbers of tasks.
         needs_metrics: True if a metric that clients report decides something, such as a client's weight.
-        gives_weights: True if clients get weights of the method's own, which a rule without weights would ignore.
+        gives_weights: True if the method computes the clients' weights itself; a rule without weights would ignore them.
         trains_local_models: True if clients end a round with models of their own, which can be evaluated.
         keeps_policies: True if clients play with policies of their own (`client_parameters`), not all with the same.
         base_rank: The highest rank that a round adds to a change of the base: the sum of its clients' ranks, the sum without
             one client, or full rank.
         factors: The factors of an adapter that are sent, of those that are trained.
-        sends_factors: False if the server sends none of these, since clients know them.
+        sends_factors: False if the server sends no factors, since clients can make them.
         ranks: The ranks of the clients' adapters, as a list or a law; None if all have the agent's.
         assumed: The assumptions under which the method's privacy budget is computed; empty without one.
     """

@@ -8,7 +8,7 @@
              only if that cosine is below `largest_cosine`
 
 A cluster is divided after round `split_after` at the earliest, and only in rounds in which all of its members have replied.
-Clients do what they do in FedAgent: angles are taken between the parameters that they return.
+Clients work as in FedAgent; the server computes the angles from the parameters that they return.
 """
 
 from __future__ import annotations
@@ -41,10 +41,13 @@ class ClusteredSettings(AveragingSettings):
         default=0.5,
         gt=0,
         le=1,
-        description="norm of the mean update, as a share of the mean norm, below which members disagree",
+        description="members disagree if the norm of their mean update is below this share of the mean of their norms",
     )
     largest_cosine: float = Field(
-        default=0.0, ge=-1, le=1, description="greatest cosine between updates of the two parts of a cluster"
+        default=0.0,
+        ge=-1,
+        le=1,
+        description="divide only if all cosines between updates of the two parts are below this",
     )
 
     @model_validator(mode="after")
@@ -130,9 +133,9 @@ class Clustered(Averaging[ClusteredSettings]):
 
 
 def bipartition(similarity: Vector) -> tuple[list[int], list[int], float]:
-    """Two parts with the smallest greatest similarity between them, and that similarity.
+    """Two parts such that the greatest similarity between them is as small as possible, and that similarity.
 
-    The pairs are joined from the most similar on until two parts are left, as in single linkage; this is the optimum.
+    Pairs are joined from the most similar on until two parts are left, as in single linkage, which gives the optimum.
 
     >>> bipartition(np.array([[1.0, 0.9, -0.5], [0.9, 1.0, -0.4], [-0.5, -0.4, 1.0]]))
     ([0, 1], [2], -0.4)

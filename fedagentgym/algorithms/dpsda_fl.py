@@ -116,13 +116,13 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
 
     @property
     def deviation(self) -> float:
-        """The noise on every count of every client's histogram."""
+        """The standard deviation of the noise on every count of every client's histogram."""
         return compute_noise_deviation(self.settings.epsilon, self.settings.delta, self.settings.iterations)
 
     # ---- server ---------------------------------------------------------------------------------------------------
 
     def prepare(self, state: ServerState, this_round: Round) -> RoundResult:
-        """Private evolution."""
+        """Run the private evolution, and keep the surviving candidates as synthetic tasks."""
         source = self._open_source(this_round)
         chosen = self._check_enough(source.draw(self.settings.candidates))
         totals = np.zeros(0)
@@ -202,7 +202,7 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
         return GeneratedTasks(env, self._collect_observations(env), this_round.stream("candidates"), lacking)
 
     def open_survivors(self, kept: Sequence[Any]) -> TextEnv:
-        """The environment over the synthetic tasks: ids of the generator's, or written tasks."""
+        """The environment over the synthetic tasks; `kept` has ids of the generator's tasks, or records of written tasks."""
         if not self.written:
             return self._open_generator(tasks=[str(identifier) for identifier in kept])
         return self.runtime.open_env(pool=TaskPool.from_records(kept, env=self.runtime.spec.env.id))
@@ -228,7 +228,7 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
     # ---- client ---------------------------------------------------------------------------------------------------
 
     def vote(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
-        """The noisy histogram of which candidates are nearest to the client's own tasks."""
+        """Count for each candidate how many of the client's own tasks are nearest to it, and add noise to the counts."""
         from fedagentgym.learning.forward import embed
 
         site = client.resources
@@ -247,8 +247,8 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
     def describe(cls, settings: DPSDASettings, scale: Scale) -> Card:
         """Return the card: every client votes on the candidates of every iteration, then the server trains alone.
 
-        Unless candidates are known to come from a generator, it counts replies of the model, several for each candidate. No
-        answers are used: clients compare the texts of their tasks, and synthetic tasks come with answers.
+        Unless candidates are known to come from a generator, the card counts replies of the model, several for each candidate.
+        No answers of clients' tasks are used: clients compare only texts, and synthetic tasks come with answers.
         """
         votes, fresh = settings.candidates * settings.iterations, settings.candidates // 2 * (settings.iterations - 1)
         drawn = settings.candidates_from == "generator" or (settings.candidates_from == "auto" and scale.generated)

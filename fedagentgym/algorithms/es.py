@@ -1,17 +1,17 @@
 """Evolution strategies: clients score perturbed policies, and nothing but scores is sent (Qiu et al. 2025, arXiv:2509.24372).
 
-    server   send to every k in S what it has not seen yet of the rows (round, client, weight, scores)
-    client   theta = theta + rate * weight / N * sum of z_j e_j, for every row in turn, as the server did
+    server   send to every k in S the rows (round, client, weight, scores) that k has not seen yet
+    client   theta = theta + rate * weight / N * sum of z_j e_j, row by row, as the server did
     client   draw tasks;  s_j = mean reward of playing them with theta + sigma * e_j, for j = 1..N
     client   keep theta; return s_1..s_N
     server   a row for every k in S, with weights that add up to 1;  theta = theta + ... as above
 
-e_j is drawn from the run's seed, the row's round and client, and j: whoever has the row has the noise, and no parameters
-travel. z are the scores of a row, standardised or centred. With `antithetic` every second perturbation is the negative of the one
-before. All perturbations of a client play the same tasks with the same draws. Clients need inference alone.
+e_j is drawn from the run's seed, the row's round and client, and j. A site that has the row can draw the same noise, so that
+no parameters are sent. z are the scores of a row, standardised or centred. With `antithetic` every second perturbation is the
+negative of the one before. All perturbations of a client play the same tasks with the same draws. Clients need only inference.
 
-A row is applied with the same operations in the same order by everybody, and rounded after each: server and clients have the same
-bits, which a client checks by the digest of theta that the server sends.
+Server and clients apply rows by the same operations in the same order, and round after each row, so that they have the same bits.
+A client checks this by the digest of theta that the server sends.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ APPLIED = "applied"
 """The number of rows that a copy of the policy has applied: in a client's state, and by client in the server's memory."""
 MAX_ROWS = 1 << 20
 ROW_NUMBERS = 6
-"""Size of a row without its scores, in numbers of four bytes as the scores: a round, a client and a weight have eight each."""
+"""Size of a row without its scores, counted in scores of four bytes: a round, a client and a weight have eight bytes each."""
 
 
 class ESSettings(NamedSettings):
@@ -64,7 +64,7 @@ class ESSettings(NamedSettings):
     population: int = Field(default=30, ge=2, description="perturbed policies that a client scores in a round (N)")
     sigma: float = Field(default=0.001, gt=0, description="standard deviation of the perturbations")
     rate: float = Field(
-        default=0.0005, ge=0, description="step along the mean of the perturbations, each times its score (alpha)"
+        default=0.0005, ge=0, description="step along the mean of the perturbations times their scores (alpha)"
     )
     scores: Literal["standardised", "centred"] = Field(
         default="standardised",
@@ -83,7 +83,10 @@ class ESSettings(NamedSettings):
 
 
 class Rows(NamedTuple):
-    """The history that determines a policy, with the start and the seed: in each row a round, a client, its weight and scores."""
+    """The history of scores, which with the initial policy and the seed determines the policy.
+
+    Each row has a round, a client, its weight and its scores.
+    """
 
     round: NDArray[np.int64]
     client: NDArray[np.int64]
@@ -103,11 +106,11 @@ class Rows(NamedTuple):
         return {**forms, "score": ArrayForm("float32", (most, population))}
 
     def skip(self, count: int) -> Rows:
-        """The rows after the first ones."""
+        """The rows after the first `count` rows."""
         return Rows.read({name: part[count:] for name, part in self._asdict().items()})
 
     def add(self, other: Rows) -> Rows:
-        """These rows, and then others."""
+        """These rows, followed by the rows of `other`."""
         ours, theirs = self._asdict(), other._asdict()
         return Rows.read({name: np.concatenate([ours[name], theirs[name]]) for name in ours})
 
@@ -122,7 +125,9 @@ class EvolutionStrategies(BaseAlgorithm[ESSettings]):
         if runtime.learning.keep_optimizer:
             raise OptionError("es has no optimizer: leave out learning.keep_optimizer")
         if runtime.learning.sharding is not None and runtime.learning.sharding.is_needed:
-            raise OptionError("es computes no gradients, whose memory sharding divides: leave out learning.sharding")
+            raise OptionError(
+                "es computes no gradients, so that there is nothing to shard: leave out learning.sharding"
+            )
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         rows, population = Rows.make_forms(self.settings.population), self.settings.population
@@ -150,7 +155,7 @@ class EvolutionStrategies(BaseAlgorithm[ESSettings]):
         asked = {client: messages[int(applied.get(str(client), 0))] for client in this_round.participants}
         scores, examples, reports, refused = {}, {}, {}, list[Failure]()
         for client, reply in this_round.clients.iter_replies("score", asked):
-            applied[str(client)] = len(rows.round)  # its state is renewed, whether its reply is used or not
+            applied[str(client)] = len(rows.round)  # the client has applied the rows, whether its reply is used or not
             report = read_report(client, reply, self.card.round, self.runtime.spec.sampled_episodes)
             count = reply.control.get("examples", None if self.card.needs_counts else 1)
             if isinstance(report, Failure):
@@ -204,7 +209,7 @@ class EvolutionStrategies(BaseAlgorithm[ESSettings]):
         Args:
             number: Number of the round.
             client: The client that scores it.
-            index: Its number among those of the client.
+            index: Number of the perturbation, among those of the client.
             name: Name of the parameter.
             like: The parameter.
         """
@@ -291,7 +296,7 @@ class EvolutionStrategies(BaseAlgorithm[ESSettings]):
             client: The client.
 
         Yields:
-            The mean reward, what is reported of the episodes, and a few of them.
+            For each perturbed policy its mean reward, the metrics of its episodes, and a few sampled episodes.
         """
         from fedagentgym.learning.rollouts import collect
 
@@ -324,7 +329,7 @@ class EvolutionStrategies(BaseAlgorithm[ESSettings]):
     def describe(cls, settings: ESSettings, scale: Scale) -> Card:
         """Return the card: every participant plays its tasks with every perturbation, and no gradient is computed.
 
-        In the long run a client gets every row once, whenever it takes part.
+        Over a run a client receives every row once, however often it takes part.
         """
         episodes = settings.population * scale.learning.episodes_per_step
         played = Work(episodes=episodes, scores_up=settings.population) * scale.asked

@@ -1,13 +1,13 @@
 """The experts of FedGRPO: which clients are asked, how they score, and the advantages from their scores.
 
 The auxiliary examples most similar to a question determine who is competent for it. Texts are compared by embeddings of the
-frozen base model. Each is embedded once, and one at a time: an embedding must not depend on the other texts of a batch, or a
-resumed run would choose other experts than an uninterrupted one. The base model's parameters are loaded once for all new
+frozen base model. Each text is embedded once and by itself: if an embedding depended on the other texts of a batch, a resumed
+run would choose other experts than an uninterrupted one. The base model's parameters are loaded once for all new
 questions of a round, and not at all if there are none.
 
-An expert scores candidates by checking them against its gold, or with a model of its own (`Scorer`). A question is sent whole
-(environments that take replies); a WebShop goal or an ALFWorld game exists at every site, so its id is enough (environments that
-take commands). An expert receives a candidate in one of three forms:
+An expert scores candidates by checking them against its gold, or with a model of its own (`Scorer`). In environments
+that take replies, the whole question is sent. In environments that take commands, its id is enough, since a WebShop goal or an
+ALFWorld game exists at every site. An expert receives a candidate in one of three forms:
 
 `actions`   the actions: enough to replay the candidate, or to compare its answer
 `tokens`    the episode in the server's tokens, for an expert whose model is of the same kind
@@ -81,9 +81,9 @@ def choose_experts(skill: Mapping[int, float], count: int, draw: Stream) -> list
 def combine_scores(scores: Floats, aggregate: Aggregate, deviation: Deviation = "population") -> Floats | None:
     """The advantages of a question's candidates from `scores[expert, candidate]`, NaN for a missing one; None if all are missing.
 
-    `pool`: standardise over all scores of the question, then average each candidate's over the experts. `per_expert`: standardise
-    each expert's row first, which removes differences of scale between experts. `split`: every expert scored candidates of its
-    own; all of them are standardised together. A candidate without scores has no advantage.
+    `pool`: standardise over all scores of the question, then average each candidate's scores over the experts. `per_expert`:
+    standardise each expert's row first, which removes differences of scale between experts. `split`: every expert scored
+    candidates of its own; all scores are standardised together. A candidate without scores has no advantage.
     """
     if not np.isfinite(scores).any():
         return None
@@ -132,7 +132,7 @@ def find_score_error(rows: NDArray[np.float64], questions: int) -> str:
 
 
 def score_metrics(scores: Sequence[NDArray[np.float64]]) -> dict[str, float]:
-    """The share of missing scores among those requested, and the mean over questions of the mean of the others."""
+    """The share of missing scores among those requested, and the mean over questions of the mean of the given scores."""
     everything = np.concatenate([matrix.reshape(-1) for matrix in scores]) if scores else np.zeros(0)
     means = [float(np.nanmean(matrix)) for matrix in scores if np.isfinite(matrix).any()]
     return {
@@ -144,7 +144,7 @@ def score_metrics(scores: Sequence[NDArray[np.float64]]) -> dict[str, float]:
 def expert_metrics(
     experts: Sequence[Sequence[int]], scores: Sequence[NDArray[np.float64]]
 ) -> dict[int, dict[str, float]]:
-    """For each called client: its number of questions, the share of missing scores, the mean of the others."""
+    """For each called client: its number of questions, the share of missing scores, the mean of the given scores."""
     rows: dict[int, list[NDArray[np.float64]]] = {}
     for chosen, matrix in zip(experts, scores, strict=True):
         for client, row in zip(chosen, matrix, strict=False):
@@ -190,7 +190,7 @@ def read_openings(env: TextEnv, tasks: Sequence[str]) -> list[str]:
 
 
 def make_task_records(env: TextEnv, ids: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """The tasks of an environment's pool as plain values: ids if it takes commands, else with what answers the pool has."""
+    """The tasks of an environment's pool as plain values: ids alone if it takes commands, else all of them, with any answers."""
     chosen = env.pool if ids is None else env.pool.subset(ids)
     if env.takes == "command":
         return [{"id": identifier} for identifier in chosen.ids]
@@ -198,7 +198,7 @@ def make_task_records(env: TextEnv, ids: Sequence[str] | None = None) -> list[di
 
 
 def pool_from_records(records: Any, env: TextEnv) -> TaskPool:
-    """A pool of the tasks in a message; invalid data is one clear error, since messages come from other machines."""
+    """A pool of the tasks in a message, which comes from another machine; invalid data is a `DataError`."""
     if not isinstance(records, list | tuple) or not all(isinstance(record, Mapping) for record in records):
         raise DataError("expected a list of task records")
     if env.takes == "command":
@@ -220,7 +220,7 @@ def make_candidate(trajectory: Trajectory, detail: Detail, stop_ids: frozenset[i
 
 
 def reread(agent: TokenAgent, env: TextEnv, task: Task, candidate: Mapping[str, Any]) -> Trajectory | None:
-    """A candidate's episode in the prompts and tokens of `agent`; None if it does not fit its context."""
+    """A candidate's episode in the prompts and tokens of `agent`; None if the episode does not fit into the agent's context."""
     actions, replies, ends = (candidate.get(name) for name in ("actions", "replies", "ended"))  # from another machine
     if not (isinstance(actions, list) and isinstance(replies, list) and isinstance(ends, list)):
         raise DataError("a candidate sent as replies needs the lists actions, replies and ended")
@@ -285,7 +285,7 @@ class Scorer:
         return self._site.open_learner(SiteState(self._weights))
 
     def train(self, steps: int, seed: int, *, before: int = 0) -> tuple[dict[str, float], Weights]:
-        """Policy steps on the client's own tasks, after those of former trainings; the resulting weights stay with the client."""
+        """Take policy steps on the client's own tasks, after `before` earlier ones. The new weights stay with the client."""
         self._local.skipped = -before  # every training counts its steps from 0
         report = self._local.run(steps, seed=seed)
         return report.metrics, self._local.get_state(optimizer=False).weights
@@ -295,7 +295,7 @@ class Scorer:
         return [group[0].success for group in self._play(self._open_env(records), seed).groups]
 
     def score_questions(self, questions: Sequence[Mapping[str, Any]], seed: int) -> list[list[float]]:
-        """One row for each question: a number in 0..1 per candidate, NaN for none; by the gold if allowed, else by the model."""
+        """Score by the gold if allowed, else by the model: a row for each question, per candidate a number in 0..1 or NaN."""
         unchecked = [question for question in questions if not self.may_check(question)]
         if self._judgement == "self_answer":
             self.answer_questions(unchecked, seed)
@@ -318,8 +318,8 @@ class Scorer:
         return self._find_own(question) is not None
 
     def _find_own(self, question: Mapping[str, Any]) -> str | None:
-        """The id of the client's own task that is this question; ids of tasks that it holds itself mean nothing to the server, so
-        these are compared by what they show."""
+        """The id of the client's own task that is this question, or None. If server and clients share no ids, tasks are compared
+        by their first observations."""
         own = self._site.env
         if self._runtime.sites.common_ids:
             return _get_id(question) if _get_id(question) in own.pool else None

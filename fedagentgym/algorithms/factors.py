@@ -1,8 +1,8 @@
-"""Products of two factors: the adapter of a layer, and what rounds add to its frozen weights.
+"""Products of two factors: the adapter of a layer, and the change of its frozen weights.
 
-A change of frozen weights is kept and sent layer by layer, divided by the adapter's scale. Every round adds some rank to it. As
-long as two factors have fewer numbers than the layer, it is their product, LAYER.lora_B.base and LAYER.lora_A.base. After that it
-is a matrix, LAYER, in float64 in the server's memory and in float32 in messages.
+A change of frozen weights is kept and sent layer by layer, divided by the adapter's scale. Every round raises its rank. While two
+factors have fewer numbers than the layer, they are stored: LAYER.lora_B.base and LAYER.lora_A.base. After that the change is
+stored as a matrix, LAYER, in float64 in the server's memory and in float32 in messages.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def find_most_rank(outputs: int, inputs: int) -> int:
 
 
 def count_change(rank: int, outputs: int, inputs: int) -> int:
-    """The numbers of a change of this rank."""
+    """The size of a change of this rank, in numbers."""
     return rank * (outputs + inputs) if rank <= find_most_rank(outputs, inputs) else outputs * inputs
 
 
@@ -59,10 +59,10 @@ def add_change(
     """Add to the change of one layer.
 
     Args:
-        base: The arrays of the changes before.
+        base: The arrays of the earlier changes, of all layers.
         layer: The layer.
-        rest: What is added.
-        factors: The same as a product; None if its rank may be full.
+        rest: The matrix to add.
+        factors: The factors of `rest`; None if its rank may be full.
         dtype: The type of the factors that are kept and sent.
 
     Returns:
@@ -91,9 +91,9 @@ def read_changes(base: Parameters) -> dict[str, Matrix]:
     factors = {name: array for name, array in base.items() if is_factor(name)}
     pairs = pair_factors(factors)
     if {name for pair in pairs.values() for name in pair} != set(factors):
-        raise DataError("of a change of the base, a layer has one factor alone")
+        raise DataError("in a change of the base, a layer has one factor alone")
     if layer := next((one for one, (low, high) in pairs.items() if len(factors[low]) != factors[high].shape[1]), None):
-        raise DataError(f"of the change of {layer!r}, A and B have unlike ranks")
+        raise DataError(f"in the change of {layer!r}, A and B have different ranks")
     if layer := next((one for one in pairs if one in changes), None):
         raise DataError(f"the change of {layer!r} is given twice, as a matrix and as factors")
     return changes | {layer: pair.product for layer, pair in read_pairs(factors).items()}

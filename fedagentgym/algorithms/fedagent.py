@@ -1,7 +1,7 @@
 """FedAgent: federated averaging of policies that clients improve by reinforcement learning (Algorithm 1 of the paper).
 
     server   for t = 1..T:                                                            (lines 1-2)
-    server     draw S_t: M distinct clients, uniformly                                (line 3, the federation's doing)
+    server     draw S_t: M distinct clients, uniformly                                (line 3, by the federation)
     server     send theta to every k in S_t                                           (line 4)
     client     theta_k = theta; tau times: roll out on own tasks, one GRPO step       (lines 6-11)
     client     return theta_k                                                         (line 12)
@@ -12,9 +12,9 @@ Options beyond the paper: other aggregation rules, bounds on updates, FedProx's 
 kept from round to round in the client's state (`learning.keep_optimizer`). `averaging.py` has them, and the steps of a round.
 
 Two baselines of the papers differ in a default. FedAvg of local GRPO weights clients by their numbers of tasks, as McMahan does.
-The FedMOA paper calls it "FedGRPO" (without all of FedMOA's additions), and PubSwap compares with it: it is not the method
-FedGRPO, in which weights never leave the server. FedProx adds the penalty mu / 2 * ||theta_k - theta||^2 on the distance from the
-round's start.
+The FedMOA paper calls this baseline "FedGRPO" (FedMOA without its additions), and PubSwap compares with it. It is not the method
+`fedgrpo`, in which weights never leave the server. FedProx adds the penalty mu / 2 * ||theta_k - theta||^2 on the distance from
+the round's start.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Averaging(AveragingSteps[L]):
     """Base class of methods whose clients train on their own tasks and whose server averages their parameters, as FedAgent does.
 
     A method overrides the step in which it differs: `train_client` or `open_learner` at the clients, `client_weights` or
-    `combine` at the server, or the whole of `run_round`.
+    `combine` at the server, or all of `run_round`.
 
     Attributes:
         deciding_metrics: Reported metrics that decide something, such as a client's weight, each with its least and greatest
             value; a reply without one, or with another value, is refused. All other metrics are shown, not checked.
-        sent_sets: Names of sets of arrays that are sent with the parameters, in both directions, and have their shapes.
-        kept_sets: Names of sets of arrays of these shapes that clients keep from round to round.
+        sent_sets: Names of sets of arrays that are sent with the parameters, in both directions, with the parameters' shapes.
+        kept_sets: Names of sets of arrays that clients keep from round to round, with the parameters' shapes.
     """
 
     def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
@@ -70,12 +70,12 @@ class Averaging(AveragingSteps[L]):
         """Train for `local_steps` steps on the client's own tasks; runs where the client is.
 
         Args:
-            state: What the client kept.
-            message: What the server sent.
+            state: The state that the client kept.
+            message: The server's message.
             client: Number, round, streams and resources of the client.
 
         Returns:
-            What the client keeps, and its reply.
+            The client's next state, and its reply.
         """
         local = self.open_learner(client.resources, self.read_start(state, message, client))
         report = local.run(self.settings.local_steps, seed=client.derive("train"))
@@ -94,8 +94,8 @@ class Averaging(AveragingSteps[L]):
     def describe(cls, settings: L, scale: Scale) -> Card:
         """Return the card: every participant trains for `local_steps` and exchanges its parameters once.
 
-        A method that overrides `client_weights` gives weights of its own; one whose weights are equal under some settings
-        replaces `gives_weights`.
+        `gives_weights` is true for a method that overrides `client_weights`; a method whose weights are equal under some settings
+        replaces this field.
         """
         return replace(
             super().describe(settings, scale),
@@ -117,7 +117,7 @@ class FedAgentSettings(AveragingSettings):
 
 
 class FedAgent(Averaging[FedAgentSettings]):
-    """Federated averaging of what clients learn by GRPO on their own tasks."""
+    """Federated averaging of policies that clients train by GRPO on their own tasks."""
 
     settings_class: ClassVar[type[Settings]] = FedAgentSettings
 

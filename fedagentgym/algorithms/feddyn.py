@@ -9,8 +9,8 @@
 m is the number of all clients. g_k, which becomes the gradient of L_k at theta_k, stays in the client's state, s in the server's;
 only parameters are sent. The penalty's gradient is added before the gradient is clipped and before AdamW's moments.
 
-The paper writes h = -alpha * s, so that alpha cancels at the server: however small the penalty, the server goes on by all moves
-so far, undamped. With `correct_server: false` theta is the mean, which shows what the penalty does alone.
+The paper writes h = -alpha * s, so that alpha cancels at the server: it adds all moves so far to the mean, undamped, even if the
+penalty is small. With `correct_server: false` theta is the mean alone, which shows the effect of the penalty by itself.
 """
 
 from __future__ import annotations

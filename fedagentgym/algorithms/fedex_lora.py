@@ -1,12 +1,12 @@
-"""FedEx-LoRA: the factors are averaged; what their product lacks of the mean product goes into the base (Singhal et al. 2025).
+"""FedEx-LoRA: factors are averaged, and the error of the averaged product goes into the base (Singhal et al. 2025).
 
     server   send (A, B) and D to every k in S
     client   train (A_k, B_k) on W + D + s B_k A_k; return them
     server   A = mean of A_k;  B = mean of B_k;  M = sum of p_k B_k A_k
     server   D = D + s (M - B A)
 
-So the policy W + D + s B A has the mean of the clients' products, exactly. What a round adds to D is sent as factors while these
-take fewer numbers than D: with any one client l,
+So the policy W + D + s B A has exactly the mean of the clients' products. The addition of a round to D is sent as factors while
+these have fewer numbers than D: with any one client l,
 
     M - B A  =  sum over k != l of p_k (B_k - B) (A_k - A_l)
 """
@@ -37,7 +37,7 @@ class FedExRule(AdapterRule):
         if self.step != 1 or self.momentum > 0:
             return None
         ranks = [np.any(client.low, axis=1) for client in clients]
-        last = min(range(len(clients)), key=lambda client: ranks[client].sum())  # so that the others keep their ranks
+        last = min(range(len(clients)), key=lambda client: ranks[client].sum())  # the lowest, so that ranks do not grow
         lows, highs = [chosen.low[:0]], [chosen.high[:, :0]]
         for number, (client, weight) in enumerate(zip(clients, weights, strict=True)):
             if number != last:
@@ -58,7 +58,7 @@ class FedExLoRASettings(ProductSettings):
 
 
 class FedExLoRA(BaseChanging[FedExLoRASettings]):
-    """FedIT with its error in the base."""
+    """FedIT whose aggregation error is added to the base."""
 
     settings_class: ClassVar[type[Settings]] = FedExLoRASettings
 

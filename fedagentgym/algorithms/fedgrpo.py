@@ -92,8 +92,8 @@ class FedGRPOSettings(Settings):
     neighbours: int = Field(default=20, ge=1, description="auxiliary examples that decide about competence (L)")
     selection: Literal["competence", "oracle", "random"] = Field(
         default="competence",
-        description="who scores: the most competent on the examples most like the question, on those of its category (known only "
-        "to an oracle), or (as the published code does) any client",
+        description="who scores; competence: the clients best at the examples most like the question; oracle: those best at "
+        "examples of its category; random: any client, as in the published code",
     )
     aggregate: Aggregate = Field(
         default="pool",
@@ -102,7 +102,8 @@ class FedGRPOSettings(Settings):
     )
     std: Deviation = Field(
         default="population",
-        description="standard deviation that scores are divided by: over n, over n - 1, or (as the published code does) none",
+        description="standard deviation by which scores are divided; population: over n; sample: over n - 1; none: no division,"
+        " as in the published code",
     )
     scorer: Judgement = Field(
         default="self_answer",
@@ -110,8 +111,8 @@ class FedGRPOSettings(Settings):
     )
     answers: Answers = Field(
         default="own",
-        description="who checks candidates by gold (AE): no client, holders of the question, holders that are also preferred "
-        "as experts, or (as the published code does) every client",
+        description="who checks candidates against gold (AE); off: no client; own: holders of the question; holders_first: "
+        "holders, who are preferred as experts; all: every client, as in the published code",
     )
     expert_agent: AgentSettings | None = Field(
         default=None, description="the clients' model for scoring, if it differs from the server's; null: the same"
@@ -318,7 +319,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
     def request_scores(
         self, groups: Sequence[Group], experts: Sequence[Sequence[int]], this_round: Round
     ) -> tuple[list[NDArray[np.float64]], dict[str, float]]:
-        """The score matrix of each question, NaN for missing scores, and what scoring took. An invalid reply is refused as a
+        """The score matrix of each question, NaN for missing scores, and the cost of scoring. An invalid reply is refused as a
         whole."""
         size = self.learning.group_size
         matrices = [np.full((self.settings.experts, size), np.nan) for _ in groups]
@@ -474,8 +475,8 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
     def describe(cls, settings: FedGRPOSettings, scale: Scale) -> Card:
         """Return the card: one policy step of the server a round; the experts get the candidates, and send a number for each.
 
-        The answers of the auxiliary questions are used, and those of the clients' tasks to train experts or check candidates.
-        Only where one pool is divided can a client use others' answers, or know the ids of the server's questions.
+        The method uses the answers of the auxiliary questions, and those of the clients' tasks to train experts or check
+        candidates. A client can use others' answers, or know the ids of the server's questions, only if all divide one pool.
         """
         questions, group = scale.learning.tasks_per_step, scale.learning.group_size
         played = questions * group * (settings.experts if settings.aggregate == "split" else 1)
@@ -519,7 +520,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         )
 
     def check_held(self, site: Site) -> None:
-        """Refuse an environment that takes commands, whose tasks the server can only name."""
+        """Refuse an environment that takes commands: the server sends its tasks by id, and held tasks have ids of their own."""
         if site.env.takes == "command":
             raise RefusedError("it plays an environment of commands, whose tasks FedGRPO's server can only name")
 

@@ -63,15 +63,15 @@ class FedIT(RankedAveraging[FedITSettings]):
     def combine(
         self, state: ServerState, used: Sequence[AcceptedReply], updates: Iterator[Parameters], this_round: Round
     ) -> ServerState:
-        """The means; with `pad: holders` every row of A and column of B over the clients that have it.
+        """Average the factors; with `pad: holders` every row of A and column of B over the clients that have it.
 
-        A row of A that no client of the round has stays as it was, and so do its moments; with `holders` so does its column of B.
+        A row of A that no client of the round has stays as it was, as do its moments; with `holders` its column of B stays too.
         """
         after = super().combine(state, used, updates, this_round)
         if not used or self.settings.ranks is None:
             return after
         if self.settings.pad == "zero":
-            rows = max(self.find_rank(reply.client) for reply in used)  # those of A that a client of the round has
+            rows = max(self.find_rank(reply.client) for reply in used)  # rows of A that a client of the round has
             return replace(
                 after,
                 parameters=_keep_rows(after.parameters, state.parameters, rows),
@@ -91,7 +91,7 @@ class FedIT(RankedAveraging[FedITSettings]):
 
 
 def _keep_rows(arrays: Parameters, before: Parameters, held: int) -> dict[str, Array]:
-    """Arrays in which every A, and every moment of one, has the rows from `held` on as they were: zero if it is new."""
+    """Arrays in which every A, and every moment of an A, keeps its rows from `held` on; in a new array these rows are zero."""
     kept = dict(arrays)
     for name in find_low(arrays):
         rest = before[name][held:] if name in before else np.zeros_like(arrays[name][held:])

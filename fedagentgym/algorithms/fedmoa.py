@@ -15,8 +15,8 @@ identifies clients of the same kind.
 
 g_k belongs to a virtual bias added to the block's output, a vector whose length does not depend on the batch. The first step
 of a round has no predecessor and does not change w. Delta depends on how the loss is reduced over tokens, which the paper does
-not state: `hypergradient` is `raw` for the mean that is trained on, `answer` for the sum over an answer's tokens, `sum` for that
-over all; `cosine` divides Delta by the two norms. The softmax of 1 / w is close to a maximum when a weight is small:
+not state. `hypergradient: raw` takes the mean that is trained on, `answer` the sum over an answer's tokens, `sum` the sum over
+all tokens; `cosine` divides Delta by the two norms. The softmax of 1 / w is close to a maximum when a weight is small:
 `temperature` softens it.
 """
 
@@ -54,7 +54,7 @@ class FedMOASettings(LocalStepsSettings):
     name: Literal["fedmoa"] = "fedmoa"
     aggregation: Literal["two_stage", "mean"] = Field(
         default="two_stage",
-        description="two_stage: by alpha in clusters, then by size; mean: plain mean of all clients",
+        description="two_stage: by alpha within clusters, then by their numbers of tasks; mean: plain mean of all clients",
     )
     objectives: tuple[tuple[str, ...], ...] = Field(
         default=(),
@@ -74,7 +74,7 @@ class FedMOASettings(LocalStepsSettings):
     )
     reset_weights: Literal["broadcast", "uniform"] = Field(
         default="broadcast",
-        description="weights of a round's start; broadcast: the cluster's for shared objectives; uniform: 1/K each",
+        description="objective weights at a round's start; broadcast: the cluster's for shared objectives; uniform: 1/K each",
     )
     score: Literal["paper", "relative"] = Field(
         default="paper",
@@ -118,7 +118,7 @@ class FedMOA(Averaging[FedMOASettings]):
     # ---- server ---------------------------------------------------------------------------------------------------
 
     def prepare(self, state: ServerState, this_round: Round) -> RoundResult:
-        """Calls no client; finds clients whose own tasks cannot pay their objectives before any work is done."""
+        """Check, before any work is done, that clients' tasks pay their objectives. No client is called."""
         for client in self.runtime.sites.list_openable(this_round.clients.ids):
             self.resolve_objectives(self.resources(client))
         return RoundResult(state)
@@ -183,14 +183,14 @@ class FedMOA(Averaging[FedMOASettings]):
     # ---- client ---------------------------------------------------------------------------------------------------
 
     def train_client(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
-        """tau steps; after each, the weights follow how the objectives' gradients agree with those of the previous step."""
+        """Take tau steps; after each, move the objective weights by the agreement of gradients with those of the step before."""
         site = client.resources
         names = self.resolve_objectives(site)
         weights = self.init_objective_weights(names, state.control.get("objectives"), message.control["shared"])
         tracker = HypergradientTracker(weights, self.settings.step_size, self.settings.hypergradient)
         local = self.open_learner(site, self.read_start(state, message, client))
         steps = self.settings.count_steps(len(site.env.pool), self.learning.tasks_per_step)
-        # In the rounds before, this client took as many steps as in this one, not all that the server counts.
+        # In each earlier round this client took `steps` steps, while the server counts `local_steps`.
         local.skipped = local.step // self.settings.local_steps * (self.settings.local_steps - steps)
         report = local.run(
             steps,
@@ -235,7 +235,10 @@ class FedMOA(Averaging[FedMOASettings]):
     def init_objective_weights(
         self, names: Sequence[str], own: Mapping[str, Any] | None, shared: Mapping[str, Mapping[str, float]]
     ) -> ObjectiveWeights:
-        """The weights at the start of a round: the cluster's for shared objectives, the client's for the rest, on the simplex."""
+        """The weights at the start of a round: the cluster's for shared objectives, the client's for the rest, on the simplex.
+
+        With `reset_weights: uniform`, or if weights do not change, they are equal or as `learning.objectives` says.
+        """
         uniform = dict.fromkeys(names, 1.0 / len(names))
         if self.settings.reset_weights == "uniform" or self.settings.step_size == 0:
             configured = {part.name: part.weight for part in self.learning.objectives}
@@ -277,7 +280,7 @@ class FedMOA(Averaging[FedMOASettings]):
 
 
 def reduce_gradients(step: StepReport, kind: str) -> Mapping[str, NDArray[np.float64]]:
-    """The objectives' gradients under a reduction over tokens; those of the step belong to the mean over all its tokens."""
+    """The objectives' gradients under the reduction `kind`; those in `step` are of the mean over all its tokens."""
     each, episodes = step.metrics.get("tokens", 0.0), step.metrics["episodes"]
     factor = {"answer": each, "sum": each * episodes}.get(kind, 1.0)
     return {name: gradient * factor for name, gradient in step.gradients.items()}
@@ -339,7 +342,7 @@ def average_shared_weights(objectives: Mapping[int, ObjectiveWeights], alpha: Ma
 
 
 def share_metrics(alpha: Mapping[int, float], clusters: Mapping[str, Sequence[int]]) -> dict[str, float]:
-    """Return how equal the weights of a cluster's clients are: 1 if equal, 0 if one client has all the weight."""
+    """The number of clusters, and the evenness of the weights in each: 1 if equal, 0 if one client has all the weight."""
     metrics = {"clusters": float(len(clusters))}
     for name, members in clusters.items():
         shares = np.array([alpha[m] for m in members])

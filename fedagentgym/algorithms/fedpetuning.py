@@ -1,6 +1,6 @@
 """Fedpetuning: federated averaging of LoRA adapters, trained by reinforcement learning or imitation.
 
-FedAgent with McMahan's weights, an adapter instead of all weights, and a choice of the client's objective:
+FedAgent with clients weighted by their numbers of tasks, an adapter instead of all weights, and a choice of the objective:
 
     objective: grpo    local_steps policy steps on the client's own tasks
     objective: sft     local_steps supervised steps on solutions of its own tasks, played by the environment's expert
@@ -89,9 +89,10 @@ class FedPETuning(Averaging[FedPETuningSettings]):
 def imitate_solutions(
     site: Site, start: SiteState, supervised: SupervisedSettings, steps: int, seed: int, *, run_steps: int | None = None
 ) -> tuple[list[float], SiteState]:
-    """The losses of this many supervised steps, and the state after; the expert plays the site's tasks, each at most once.
+    """The losses of `steps` supervised steps, and the state after them; the expert plays the site's tasks, each at most once.
 
-    The optimizer goes on from the moments of the start, if it has any. The schedule is over `run_steps`, by default these steps.
+    The optimizer continues from the moments of `start`, if it has any. The learning rate's schedule is over `run_steps`, by
+    default `steps`.
     """
     from fedagentgym.learning.state import get_trainable_policy
     from fedagentgym.learning.supervised import SupervisedTraining, collect_demonstrations, make_examples

@@ -1,12 +1,12 @@
-"""FedSA-LoRA: of an adapter's factors one is averaged, the other stays with its client (Guo et al. 2025, arXiv:2410.01463).
+"""FedSA-LoRA: one factor of an adapter is averaged, the other stays with its client (Guo et al. 2025, arXiv:2410.01463).
 
     server   send A to every k in S
     client   train (A, B_k) for `local_steps` policy steps; keep B_k; return A_k
     server   A = mean of A_k
 
-`share: B` shares the other factor: the control of the paper's choice. Every client ends with a policy of its own; the policy that
-is evaluated in the unchanged environment and exported has the personal factor of the start, so with `share: A`, where B
-begins at zero, it is the start.
+`share: B` shares the other factor, as a control for the paper's choice. Every client ends with a policy of its own. The policy
+that is evaluated in the unchanged environment and exported has the initial personal factor: with `share: A` this is B = 0, so
+that it is the initial policy.
 """
 
 from __future__ import annotations

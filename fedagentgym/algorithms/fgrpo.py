@@ -2,13 +2,13 @@
 
     server   send theta to every k in S
     client   train as in FedAgent; return theta_k and r_k, the mean reward of the episodes that it played
-    server   gain_k = (r_k - h_k) / max(|h_k|, scale), at most 1 in size; 0 for a client without a history
+    server   gain_k = (r_k - h_k) / max(|h_k|, scale), clipped to -1..1; 0 for a client without a history
     server   w_k = exp(gain_k / temperature), made to add up to 1;  theta = sum of w_k theta_k
-    server   h_k = history * h_k + (1 - history) * r_k; the first reward begins it
+    server   h_k = history * h_k + (1 - history) * r_k; h_k begins as the first reward
 
-Only the abstract is followed: it says that clients are weighted by their relative gain over their own historical baseline, and
-not how. The formulas are the plainest that say so; `docs/reference/methods/fgrpo.md` lists what was chosen. The first
-round is that of FedAgent.
+Only the abstract is followed. It says that clients are weighted by their relative gain over their own historical baseline, but
+not how. The formulas are the simplest with this property; `docs/reference/methods/fgrpo.md` lists the choices. The first round is
+that of FedAgent.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class FGRPOSettings(AveragingSettings):
     temperature: float = Field(
         default=0.5,
         gt=0,
-        description="gain for which a client counts e times as much; the larger, the more alike clients count",
+        description="gain for which a client counts e times as much; the larger, the more equal the weights",
     )
     scale: float = Field(default=0.1, gt=0, description="smallest reward by which a gain is divided")
 
@@ -67,7 +67,7 @@ class FGRPO(Averaging[FGRPOSettings]):
     deciding_metrics = MappingProxyType({REWARD: (-MAX_REWARD, MAX_REWARD)})
 
     def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
-        """Average by gain, and renew the histories of the clients that are used."""
+        """Average by gain, and update the histories of the clients whose replies are used."""
         history: Mapping[str, float] = state.memory.get(HISTORY, {})
         with self.train_participants(state, this_round) as replies:
             accepted = [self._add_gain(reply, history) for reply in replies.accepted]

@@ -4,7 +4,8 @@
     server   send the mean theta to all clients
     client   train theta for `finetune_steps` policy steps on its own tasks and keep the result, with which it plays
 
-What is fine-tuned is not sent back, and the next round begins from theta. Participants or not, all clients fine-tune.
+Fine-tuned parameters are not sent back, and the next round begins from theta. All clients fine-tune, also those that did not
+take part in the round.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class FineTune(Averaging[FineTuneSettings]):
         return replace(averaged, state=after, metrics={**averaged.metrics, **costs})
 
     def finetune(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
-        """`finetune_steps` policy steps from the mean; the optimizer is a new one, a value head of the client's own stays."""
+        """Take `finetune_steps` policy steps from the mean, with a new optimizer; a value head of the client's own is kept."""
         start = self.read_start(state, message, client)
         kept_head = {name: array for name, array in start.optimizer.items() if name.startswith(VALUE_HEAD)}
         start = replace(start, optimizer=kept_head)

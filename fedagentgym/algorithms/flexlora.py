@@ -7,8 +7,8 @@
 `factors: balanced` gives B = U sqrt(S) and A = sqrt(S) V', `left` gives B = U S and A = V'. Signs are fixed: the entry of each
 column of U that is largest in size is positive.
 
-M has at most the clients' ranks together. Where that is small beside a large layer, its singular values are those of a matrix of
-this rank, between QR decompositions of the stacked factors; M itself is not computed.
+The rank of M is at most the sum of the clients' ranks. If this sum is small beside a large layer, the singular values are
+computed from QR decompositions of the stacked factors, and M itself is not computed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fedagentgym.base.settings import Settings
 
 Factors = Literal["balanced", "left"]
 _LARGE = 256
-"""The smaller side of a matrix from which on its singular values are computed from the stacked factors."""
+"""Singular values are computed from the stacked factors only if the smaller side of the matrix has at least this length."""
 
 
 class FlexLoRARule(AdapterRule):
@@ -38,9 +38,9 @@ class FlexLoRARule(AdapterRule):
         return self._cut(*np.linalg.svd(target, full_matrices=False), before)
 
     def choose_from_factors(self, clients: Sequence[Pair], weights: Sequence[float], before: Pair) -> Pair | None:
-        """The same from the stacked factors of a large layer, by the singular values of a matrix of their rank."""
+        """The same factors from the stacked factors of a large layer, without its product."""
         if self.momentum > 0:
-            return None  # what the server repeats has any rank
+            return None  # the repeated move may have any rank
         shares = [self.step * weight / sum(weights) for weight in weights]
         parts = [*zip(shares, clients, strict=True), *([(1 - self.step, before)] if self.step != 1 else [])]
         low = np.vstack([pair.low for _, pair in parts])
@@ -53,14 +53,14 @@ class FlexLoRARule(AdapterRule):
         return self._cut(first @ inner_left, sizes, inner_right @ last.T, before)
 
     def _cut(self, left: Matrix, sizes: Matrix, right: Matrix, before: Pair) -> Pair:
-        """The factors of the first singular values, as many as the adapter's rank and the product's."""
+        """The factors of the first singular values, at most as many as the adapter's rank and the product's rank."""
         longer = max(len(left), right.shape[1])
         rank = min(len(before.low), int((sizes > sizes[0] * longer * np.finfo(np.float64).eps).sum()))
         left, sizes, right = left[:, :rank], sizes[:rank], right[:rank]
         signs = np.sign(left[np.abs(left).argmax(axis=0), np.arange(rank)])
         left, right = left * signs, right * signs[:, None]
         roots = np.sqrt(sizes) if self.factors == "balanced" else sizes
-        # where B is zero A stays: from two zero factors nothing could be learned
+        # where B is zero, A is kept: two zero factors have no gradient
         low, high = before.low.copy(), np.zeros_like(before.high)
         high[:, :rank] = left * roots
         low[:rank] = (roots if self.factors == "balanced" else np.ones(rank))[:, None] * right

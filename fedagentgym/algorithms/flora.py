@@ -1,12 +1,12 @@
 """FLoRA: the clients' adapters are merged into the base, and the next round begins with a new one (Wang et al. 2024).
 
-    server   send D to every k in S; A and B are known there, and B = 0
+    server   send D to every k in S; clients know A, and B = 0
     client   train (A_k, B_k) on W + D + s B_k A_k; return them
     server   D = D + s * sum of p_k B_k A_k    (the product of the stacked factors [B_1 .. B_K] and [p_1 A_1; ..; p_K A_K])
     server   B = 0;  A is drawn anew from the stream of the round, or with `draw: first` stays as it was first drawn
 
-What is added to D is sent in these factors while they take fewer numbers than D. `draw: first` is the control of the new draw:
-everything else of FLoRA without it.
+The addition to D is sent as these factors while they have fewer numbers than D. `draw: first` is the control for the new draw:
+FLoRA without it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class FLoRARule(AdapterRule):
     def factorize(self, clients: Sequence[Pair], weights: Sequence[float], chosen: Pair) -> Pair | None:
         if self.momentum > 0:
             return None
-        rows = [np.any(client.low, axis=1) for client in clients]  # those of its rank
+        rows = [np.any(client.low, axis=1) for client in clients]  # the rows of the client's rank
         shares = [self.step * weight / sum(weights) for weight in weights]
         return Pair(
             np.vstack([client.low[own] for client, own in zip(clients, rows, strict=True)]),

@@ -1,4 +1,4 @@
-"""HACPO: unlike agents answer the same public tasks, and each learns from all answers (Zhang et al. 2026, arXiv:2603.02604).
+"""HACPO: different agents answer the same public tasks, and each learns from all answers (Zhang et al. 2026, arXiv:2603.02604).
 
     server   P_j = mean share of right answers of client j in its last `window` public steps
     server   send every answer to all other clients, and to client k the ratio c_j = P_j / P_k of each author j
@@ -7,12 +7,12 @@
     client   s_i = exp(mean log-prob of answer i under k, in k's tokens - that under its author, in the author's tokens)
     client   own answers:      min(s A, clip(s, 1 - low, 1 + high) A)                                  GSPO
              others' answers:  clip(s, 1 - delta + m * delta_step, 1) * sg[the same]^alpha * c_j * A
-             m is the number of mini-batches of this step that moved the weights before; sg takes no gradient
+             m is the number of mini-batches of this step that moved the weights before; sg stops the gradient
 
-A group whose rewards are all equal, or not all finite, teaches nothing, as everywhere in this package: the baseline would
-make a signal out of the ratios alone. Ratios are kept within `ratio_bounds`, in the baseline too. Both are so in the authors'
-code; the paper states neither. For one turn s_i is the paper's ratio; in episodes of several turns the author sends a mean
-for each turn, and the ratio is that of the tokens of a text as the receiver's model sees it.
+A group whose rewards are all equal, or not all finite, has zero advantages, as everywhere in this package: otherwise the baseline
+would make a signal out of the ratios alone. Ratios are clipped to `ratio_bounds`, also in the baseline. The authors' code does
+both; the paper states neither. In episodes of one turn s_i is the paper's ratio. In episodes of several turns the author sends a
+mean log-prob for each turn, and the receiver computes the ratio over its own tokens of the text.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class HACPOSettings(SharingSettings):
 
 
 class HACPO(Sharing[HACPOSettings]):
-    """Every client learns from the answers of all, weighted by what each author can do."""
+    """Every client learns from the answers of all clients, weighted by their authors' capabilities."""
 
     settings_class: ClassVar[type[Settings]] = HACPOSettings
 

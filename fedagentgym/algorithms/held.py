@@ -1,7 +1,7 @@
-"""Runs whose tasks stay on the clients' own machines: what their owners allow, and evaluation where the tasks are.
+"""Runs whose tasks stay on the clients' own machines: the owners' permissions, and evaluation on these machines.
 
 The server calls `join` before the first round, so that a machine which does not take part says so at the start, and `evaluate` in
-rounds that are evaluated. Whatever a reply carries is limited to the kinds that the owner allows, whichever method made it.
+rounds that are evaluated. The replies of every method are limited to the kinds of data that the owner allows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ JOIN_CALL, EVALUATE_CALL = 900, 901
 EVALUATION_BYTES = 1 << 16
 PERCENTILE = 10
 OPTIONAL = frozenset({METRICS.kind, COUNT.kind, EVALUATION.kind, CATEGORIES.kind})
-"""Left out of a reply if the owner does not allow them. Without any other kind that a run needs, the client takes no part."""
+"""Kinds of data that a reply leaves out if the owner does not allow them. If any other kind is not allowed, a call is refused."""
 
 
 # ---- on the owner's machine -----------------------------------------------------------------------------------------
@@ -73,7 +73,8 @@ def build_held(
     folder: Path | None = None,
     owner: Mapping[str, Any] | None = None,
 ) -> HeldApplication:
-    """Build a worker's application for a run with held tasks. `held` are the owner's files, and `folder` is theirs alone."""
+    """Build a worker's application for a run with held tasks. `held` has the owner's file of each client; evaluated episodes stay
+    in `folder`."""
     loaded = spec if isinstance(spec, ExperimentSpec) else ExperimentSpec.load(spec, "spec")
     if held is None or folder is None:
         raise RefusedError(
@@ -94,7 +95,7 @@ def _get_own(algorithm: BaseAlgorithm[Any]) -> OwnSites:
 
 
 def list_objections(card: Card, name: str, owner: HeldSettings) -> list[str]:
-    """Return what the owner of tasks does not allow of what a method sends; metrics that decide nothing are left out."""
+    """Return a phrase for each kind of data that the method needs to send and the owner of the tasks does not allow."""
     found = [
         f"does not allow {one.kind}, which {name} sends: {one.what} (allow)"
         for one in card.sent
@@ -112,7 +113,7 @@ def lacks_held_out(evaluation: EvaluationSettings | None, held: HeldTasks) -> bo
 
 
 def make_held_operations(algorithm: BaseAlgorithm[Any]) -> dict[str, Operation[Site]]:
-    """The method's operations, limited to what the owner allows, with those that every such run has."""
+    """The method's operations and `evaluate`, limited to what the owner allows, and `join`."""
     operations = dict(algorithm.make_operations())
     weights = Form(algorithm.runtime.make_weight_forms())
     operations[EVALUATE] = Operation(_Evaluate(algorithm), weights, Form(text=EVALUATION_BYTES))
@@ -145,7 +146,7 @@ def limit_reply(reply: Message, card: Card, owner: HeldSettings) -> Message:
         The reply without sampled episodes, and without metrics, counts and evaluations that are not allowed.
 
     Raises:
-        RefusedError: If the reply holds anything else that is not allowed, or what nothing names.
+        RefusedError: If the reply holds anything else that is not allowed, or that the card does not name.
     """
     admitted, named = {*owner.allow, *owner.share}, {one.kind for one in card.sent}
     for section in ("weights", "scores", "text"):
@@ -170,7 +171,7 @@ def limit_reply(reply: Message, card: Card, owner: HeldSettings) -> Message:
 
 
 def _join(state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
-    """Nothing to do: the machine has checked the request before it ran it."""
+    """Do nothing: the machine has checked the request before running it."""
     return state, Message()
 
 
@@ -213,7 +214,7 @@ def check_method(card: Card, name: str) -> None:
 
 
 def call_join(algorithm: BaseAlgorithm[Any], backend: Backend, deadline: float | None) -> None:
-    """Ask every client whether it takes part; the first that does not ends the run in one sentence."""
+    """Ask every client whether it takes part; if one does not, the run ends with an error that names it."""
     clients = _open_clients(algorithm, backend, 0, JOIN_CALL, deadline)
     clients.call(JOIN, {client: Message() for client in clients.ids}, quorum=0)
     if clients.failed:

@@ -53,16 +53,16 @@ class Personal(Averaging[P]):
         """The shared and the personal part of the trained parameters."""
 
     def join(self, shared: Parameters, own: Parameters) -> dict[str, Array]:
-        """The trained parameters of a shared and a personal part: by default each is in one of the two."""
+        """The trained parameters, joined from the shared and the personal part; by default each parameter is in one of them."""
         return {name: own[name] if name in own else shared[name] for name in self.runtime.initial_weights}
 
     @property
     def _start(self) -> tuple[dict[str, Array], dict[str, Array]]:
-        """The parts of the parameters as first loaded; a method in which nothing stays is refused."""
+        """The two parts of the initial parameters; it is an `OptionError` if the personal part is empty."""
         shared, own = self.split(self.runtime.initial_weights)
         if not own:
             raise OptionError(
-                f"{self.settings.name}: no trained parameter would stay with the clients; there are"
+                f"{self.settings.name}: no trained parameter would stay with the clients; the trained parameters are"
                 f" {', '.join(list(self.runtime.initial_weights)[:3])} and others"
             )
         return shared, own
@@ -166,7 +166,7 @@ class LocalAllSettings(OneOptimizerSettings):
 
 
 class LocalAll(OneOptimizer[LocalAllSettings], Personal[LocalAllSettings]):
-    """Every client alone, with its own tasks and environment, all in one run; `local` is one of them."""
+    """Every client trains alone, with its own tasks and environment, all in one run; `local` trains only one client."""
 
     settings_class: ClassVar[type[Settings]] = LocalAllSettings
 

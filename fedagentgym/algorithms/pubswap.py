@@ -13,8 +13,8 @@
     server   theta = mean of A, mean of B
 
 The last period of a round has no public step if it is incomplete; with tau_swap > tau the method is FedAvg of local GRPO, bit
-for bit. `behaviour: local` scores a swapped answer under the receiving client's policy, so its ratio starts at 1;
-`donor` keeps the log-probs that it was sampled with, a true importance ratio.
+for bit. `behaviour: local` scores a swapped answer under the receiving client's policy, so its ratio starts at 1; `donor` keeps
+the log-probs under which it was sampled, which gives a true importance ratio.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class PubSwapSettings(AveragingSettings):
 
 @dataclass(frozen=True, slots=True)
 class Donation:
-    """An answer that replaces another one: group and index of the replaced answer, and the donor's."""
+    """An answer that replaces another: group and index of the replaced answer, the donor, and the index of the donor's answer."""
 
     group: int
     place: int
@@ -296,7 +296,7 @@ def draw_balanced_swap(right: Mapping[int, Sequence[bool]], draw: Stream) -> Swa
 
 
 def draw_random_swap(right: Mapping[int, Sequence[bool]], draw: Stream) -> SwapPlan:
-    """The same G answers, drawn from all of them, for all clients."""
+    """The same G answers for all clients, drawn from the answers of all."""
     everything = [(client, place) for client, own in sorted(right.items()) for place in range(len(own))]
     size = max((len(own) for own in right.values()), default=0)
     chosen = [everything[int(index)] for index in draw.choice(len(everything), size)] if size else []

@@ -1,13 +1,13 @@
 """RAM: what several clients changed is averaged, what one changed alone is kept whole (Yuan et al. 2026, arXiv:2601.13572).
 
-The paper merges agents that were trained by reinforcement learning, once. Here it is what the server does in every round, on the
+The paper merges agents once, after they were trained by reinforcement learning. Here the server merges in every round, by the
 changes of the adapters' products:
 
     server   d_k = B_k A_k - B A;  client k is active at a coordinate where |d_k| > threshold, and d_k is among the share
              `density` of the layer's coordinates that it changed most
     server   a coordinate at which c clients are active moves by the sum of their d_k, divided by c;  it stays if c = 0
-    server   RAM+: a unique one (c = 1) of client k is stretched by 1 + strength * min(shared_k / unique_k, most), where
-             shared_k and unique_k count its active coordinates in the layer that others changed too or it changed alone
+    server   RAM+: a move at a coordinate that only client k changed (c = 1) is multiplied by 1 + strength * min(shared_k /
+             unique_k, most); of k's active coordinates in the layer, others are active at shared_k and only k at unique_k
     server   the move goes into the base, B = 0, A as first drawn, as with `flora` and `draw: first`
 
 Products of adapters are dense: with `density: 1` and `threshold: 0` RAM is the mean of the clients that changed the layer at all.
@@ -48,7 +48,7 @@ class RAMRule(FLoRARule):
         return np.asarray(total / np.maximum(count, 1))
 
     def factorize(self, clients: Sequence[Pair], weights: Sequence[float], chosen: Pair) -> Pair | None:
-        return None  # a selection has any rank
+        return None  # a selection of coordinates may have any rank
 
     def _find_active(self, change: Matrix) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
         sizes = np.abs(change)
@@ -68,7 +68,9 @@ class RAMSettings(ProductSettings):
         default=0.2, gt=0, le=1, description="share of a layer's coordinates at which a client is active"
     )
     strength: float = Field(
-        default=0.0, ge=0, description="RAM+: stretch of what one client changed alone; the paper's is 0.1"
+        default=0.0,
+        ge=0,
+        description="RAM+: stretch of moves at coordinates that one client changed alone; the paper's is 0.1",
     )
     most: float = Field(
         default=0.2, ge=0, description="RAM+: largest ratio of shared to unique coordinates that counts"
@@ -77,7 +79,7 @@ class RAMSettings(ProductSettings):
     @model_validator(mode="after")
     def _refuse_weights(self) -> Self:
         if self.weights != "equal":
-            raise ValueError("ram counts clients, all alike: leave out weights")
+            raise ValueError("ram weighs all clients equally: leave out weights")
         return self
 
     @property

@@ -47,7 +47,7 @@ _LIST: TypeAdapter[tuple[int, ...]] = TypeAdapter(
 
 
 def _read(value: Any) -> Any:
-    """Choose by the form of the value, so that an error is that of the law or of the list alone."""
+    """Read a law or a list, as the form of the value says, so that an error message is about one of them only."""
     if value is None or isinstance(value, RankLaw):
         return value
     if isinstance(value, Mapping):
@@ -58,14 +58,14 @@ def _read(value: Any) -> Any:
 
 
 Ranks = Annotated[tuple[int, ...] | RankLaw | None, BeforeValidator(_read)]
-"""The type of a setting of ranks; None for one rank for all."""
+"""The type of a setting of ranks; None: all clients have the rank of the agent's adapter."""
 
 
 def find_rank(ranks: tuple[int, ...] | RankLaw, seed: int, client: int) -> int:
     """Return the rank of a client's adapter.
 
     Args:
-        ranks: The ranks client by client and from the first again, or the law.
+        ranks: The list of ranks, repeated if there are more clients, or the law.
         seed: The run's seed.
         client: Number of the client.
     """

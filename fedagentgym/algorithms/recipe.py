@@ -29,8 +29,8 @@ _MODEL_NAME = re.compile(r"sha256:[0-9a-f]{64}|[\w][\w.-]*(/[\w][\w.-]*)?")
 class Owner:
     """The decisions of a machine's owner about what a server's recipe cannot decide.
 
-    `accept` are the protections of the sandbox that may be missing, `harness` is the program that plays, in `processes`
-    at a time.
+    `accept` names the protections of the sandbox that may be missing. `harness` is the command of the program that plays;
+    `processes` of them run at a time.
     """
 
     accept: tuple[str, ...] = ()
@@ -58,17 +58,17 @@ def admit_recipe(spec: ExperimentSpec, owner: Owner) -> ExperimentSpec:
         spec = spec.model_copy(update={"agent": AgentSettings.load(agent, "agent")})
     if not owner.accept or env_class(find_env_id(spec.env.id)).Options.get_marks().get(SANDBOX) != "owner":
         return spec
-    # where programs run, with the protections that the owner lets be missing
+    # the environment runs programs: its sandbox may lack the protections that the owner accepts
     options = {**spec.env.options, SANDBOX: {"accept": list(owner.accept)}}
     return spec.model_copy(update={"env": spec.env.model_copy(update={"options": options})})
 
 
 def check_recipe(spec: ExperimentSpec) -> None:
-    """Raise unless a recipe decides nothing that only the owner of a machine does; the message quotes the recipe alone."""
+    """Raise `DataError` if a recipe decides anything that only the owner of a machine may; the message quotes only the recipe."""
     where = "the server's recipe"
     for name in ("file", "labels"):
         if getattr(spec.partition, name) is not None:
-            raise DataError(f"{where}: partition.{name} names a file of this machine, which only its owner does")
+            raise DataError(f"{where}: partition.{name} names a file of this machine, which only its owner may do")
     method = get_algorithm_class(spec.algorithm).settings_class.load(dict(spec.algorithm), "algorithm")
     for part in (spec, method):
         for key, agent in find_agents(part, where):
@@ -85,7 +85,7 @@ def check_recipe(spec: ExperimentSpec) -> None:
 
 
 def make_recipe(spec: ExperimentSpec) -> ExperimentSpec:
-    """The part of a configuration that is sent to nodes: model folders of the server by the digests of their files."""
+    """The part of a configuration that is sent to nodes, in which digests of files replace the server's model folders."""
     agent = spec.agent.model_copy(update={"model": _name_model(spec.agent.model)})
     expert = spec.algorithm.get("expert_agent")
     algorithm = dict(spec.algorithm)
@@ -104,8 +104,8 @@ def build_algorithm(
     owner: Mapping[str, Any] | None = None,
     **held: Any,
 ) -> BaseAlgorithm[Any]:
-    """Build a worker's application from an `ApplicationSpec`: the algorithm, whose operations it serves. With `owner`, the
-    decisions of this machine's owner, the spec comes from a server and is checked and changed by them."""
+    """Build a worker's application: the algorithm, whose operations the worker serves. With `owner`, the decisions of this
+    machine's owner, the spec comes from a server; it is checked and changed by these decisions."""
     if held:
         raise RefusedError(
             "this machine holds tasks of its own, and this run divides others: it needs partition.sampler held"

@@ -6,9 +6,9 @@ client's shares; categories without a played held-out task are left out, and `co
 remains.
 
 Replies come from other machines. Parameters are checked by the form of their message. The number of examples determines a
-client's weight, and counts are added up against budgets: a reply with impossible ones is refused, and named among the failures.
-Other metrics and episodes are only displayed: malformed ones are left out, `report/refused` counts them for each client, and the
-update is used all the same. What is left can still be false, but it is well formed.
+client's weight, and counts are added up against budgets: a reply with impossible numbers is refused and is one of the round's
+failures. Other metrics and episodes are only displayed: malformed ones are left out, `report/refused` counts them by client, and
+the update is still used. The remaining numbers can be false, but they are well formed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def measure_mixture(tasks: Mapping[str, int], success: Mapping[str, float]) -> t
 
 
 def summarise_local_models(clients: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
-    """The worst client and the 10th percentile beside the mean, over the clients whose models were evaluated."""
+    """The worst value and the 10th percentile over the clients whose models were evaluated."""
     summary: dict[str, float] = {}
     for name in (f"{PREFIX}success", f"{PREFIX}own"):
         values = [numbers[name] for numbers in clients.values() if name in numbers]
@@ -139,8 +139,8 @@ class Report(NamedTuple):
 
 
 def read_report(client: int, reply: Message, asked: Work | None, samples: int = 0) -> Report | Failure:
-    """The report of a reply, checked. Counts are at most those of the work that the client was `asked` for; it shows at most this
-    many `samples` of its episodes."""
+    """The checked report of a reply. A count above that of the work `asked` refuses the reply; at most `samples` episodes are
+    kept."""
     metrics, episodes = reply.report.get("metrics", {}), reply.report.get("episodes", [])
     metrics, episodes = (
         (metrics if isinstance(metrics, Mapping) else {}),
@@ -154,7 +154,7 @@ def read_report(client: int, reply: Message, asked: Work | None, samples: int = 
     named = islice(metrics.items(), MAX_METRICS)
     kept = Metrics({name: float(value) for name, value in named if _is_metric(name, value)})
     shown = []
-    for one in episodes[:samples]:  # as lines; what is no episode, or could not be read again, is left out
+    for one in episodes[:samples]:  # as lines; values that cannot be read as an episode are left out
         with contextlib.suppress(DataError):
             if isinstance(one, Mapping):
                 line = format_line(from_plain(one), {"client": client})
@@ -166,7 +166,7 @@ def read_report(client: int, reply: Message, asked: Work | None, samples: int = 
 
 
 def _is_metric(name: object, value: object) -> bool:
-    """Return whether a client can report this: no number that follows from the configuration, such as an epsilon."""
+    """Return whether this is a metric that a client may report; an epsilon, for example, follows from the configuration."""
     if not isinstance(name, str) or len(name) > MAX_NAME_LENGTH or not name.isprintable():
         return False
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < MAX_VALUE:

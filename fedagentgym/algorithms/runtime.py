@@ -6,7 +6,7 @@ process; any number of learners share it, each with weights of its own. A method
 opens a second one.
 
 The clients' tasks are parts of one pool that every process opens (`DividedSites`), or on the clients' own machines (`HeldSites`,
-`OwnSites`). The configuration chooses once; whatever differs between such runs is asked of these objects.
+`OwnSites`). The configuration decides which; these objects answer whatever depends on it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ResidentModel:
         return self.agent
 
     def make_weight_forms(self, *, optional: bool = False) -> dict[str, ArrayForm]:
-        """The declaration of the weights, or of a set, that are the trainable parameters."""
+        """The forms of the trainable parameters, as the weights or a set of a message."""
         return {
             name: ArrayForm(array.dtype.name, array.shape, optional=optional)
             for name, array in self.initial_weights.items()
@@ -83,7 +83,7 @@ class Site:
     reports_count: bool = True
     """True if the server may know how many tasks there are."""
     seed: int = 0
-    """The run's."""
+    """The run's seed."""
 
     @property
     def order_seed(self) -> int:
@@ -92,8 +92,8 @@ class Site:
 
     @property
     def agent(self) -> TokenAgent:
-        """The agent with the weights that its model holds now: to play or evaluate, take that of a learner or of `load`. If a
-        program plays with it, it is this client's."""
+        """The agent with the weights that its model holds now. To play or evaluate, use the agent of a learner or of `load`. If a
+        program plays with the agent, the program is this client's."""
         agent = self.model.agent
         return agent if agent.harness is None else replace(agent, harness=agent.harness.for_client(self.client))
 
@@ -138,7 +138,7 @@ class Runtime:
         client_split: ClientSplit | None = None,
         own: OwnSites | None = None,
     ) -> None:
-        """`client_split` is the spec's own, if it was made before; `own` are the tasks that a client's machine holds itself."""
+        """`client_split` is the client split of the spec, if it was made before; `own` has the tasks that this machine holds."""
         if spec.learning.mask_truncated and spec.agent.harness is not None:
             raise OptionError(NO_ENDS)
         self.spec = spec
@@ -148,8 +148,8 @@ class Runtime:
         self.seed, self.rounds, self.learning = spec.seed, spec.rounds, spec.learning
         self._device = device
         self.base_dtype: str | None = None
-        """The stored dtype of the frozen weights under an adapter where `agent.dtype` leaves it open, for a method that changes
-        them; None if any will do."""
+        """The dtype of the frozen weights under an adapter if `agent.dtype` is not set; a method that changes them sets it. None
+        for the agent's default."""
 
     @cached_property
     def client_split(self) -> ClientSplit:
@@ -198,7 +198,7 @@ class Runtime:
 
     @cached_property
     def own_head(self) -> Weights:
-        """The value head that every client has for itself, as it begins; empty if there is none, or one for all."""
+        """The initial value head of every client, if each client has its own; otherwise empty."""
         if not self.learning.keeps_head:
             return {}
         policy = get_trainable_policy(self.agent)
@@ -249,8 +249,8 @@ class Runtime:
         *,
         env: TextEnv | None = None,
     ) -> Site:
-        """A client's tasks and environment, kept for a while, or the given environment; with the resident model and the run's
-        settings of the local step, or others."""
+        """A client's site. By default it has the client's own environment, which is cached, the resident model, and the run's
+        settings of the local step."""
         reports_count = True
         if env is None:
             env, reports_count = self.sites.open(client)
@@ -272,12 +272,12 @@ class Runtime:
         return self.open_env(pool=self.client_split.role(name))
 
     def make_weight_forms(self, *, optional: bool = False) -> dict[str, ArrayForm]:
-        """The declaration of the weights, or of a set, that are the trainable parameters of the agent that learns."""
+        """The forms of the trainable parameters of the agent that learns, as the weights or a set of a message."""
         return self.resident.make_weight_forms(optional=optional)
 
 
 def make_moment_forms(weights: Weights) -> dict[str, ArrayForm]:
-    """The declaration of AdamW's moments of some parameters, which are kept once there are any."""
+    """The forms of AdamW's moments of these parameters; they are optional, since there are none before the first step."""
     moments = {
         f"{moment}/{name}": ArrayForm("float32", array.shape, optional=True)
         for moment in ("exp_avg", "exp_avg_sq")
@@ -292,7 +292,7 @@ def copy_arrays(values: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
 
 
 def make_site_state(state: ServerState) -> SiteState:
-    """The policy that the server trains itself, as its last round left it."""
+    """The state of a policy that the server trains itself, after its last round."""
     return SiteState(copy_arrays(state.parameters), copy_arrays(state.optimizer), step=int(state.memory.get("step", 0)))
 
 
@@ -309,7 +309,7 @@ class EnvSettings(Settings):
 
 
 FIXED = ("env", "env_id", "partition", "pool", "split")
-"""Arguments of `federate` that are no settings of a division."""
+"""Arguments of `federate` that are not settings of `partition`."""
 
 
 class PartitionSettings(Settings):
@@ -324,7 +324,7 @@ class PartitionSettings(Settings):
     clients: int | None = Field(
         default=None,
         ge=1,
-        description="number of clients; null, for natural, by_source or a file only: as many as the tasks or the file name",
+        description="number of clients; null (only for natural, by_source or a file): as many as the tasks or the file define",
     )
     seed: int | None = Field(default=None, description="seed of the split; the run's seed by default")
     roles: dict[str, int] = Field(
@@ -389,13 +389,13 @@ class ExperimentSpec(Settings):
     )
 
     def without_local_data(self) -> ExperimentSpec:
-        """The spec without options that name files: a server names none of a client's machine."""
+        """The spec without options that name files: a server may not name files of a client's machine."""
         options = read_options(self.env.id, self.env.options).portable if self.env.id in ENVIRONMENTS else {}
         return self.model_copy(update={"env": self.env.model_copy(update={"options": options})})
 
     def to_plain(self) -> dict[str, Any]:
-        """The spec as plain values, the same whether a value was given or is a default; of the agent only what is set, since its
-        preset determines the rest."""
+        """The spec as plain values, defaults included. Of the agent only the set fields are included, since its preset determines
+        the rest."""
         return {**self.model_dump(mode="json"), "agent": self.agent.model_dump(mode="json", exclude_unset=True)}
 
 
@@ -427,7 +427,7 @@ class DividedSites:
         return ClientEnv(self._open(client))
 
     def open_whole(self, make: Callable[[], TextEnv]) -> TextEnv:
-        """The unchanged environment of the run, which `make` opens, or what stands for it where it cannot be opened."""
+        """The unchanged environment of the run, which `make` opens, or a substitute if it cannot be opened here."""
         return make()
 
     def list_openable(self, clients: Sequence[int]) -> Sequence[int]:
@@ -436,7 +436,7 @@ class DividedSites:
 
 
 class HeldSites:
-    """The clients' tasks are on their own machines, as the server of such a run sees them."""
+    """The clients' tasks are on their own machines; this class is for the server, which cannot open them."""
 
     common_ids: ClassVar[bool] = False
     plays_sets: ClassVar[bool] = False
@@ -459,7 +459,7 @@ class OwnSites(HeldSites):
         self._held: dict[int, HeldTasks] = {}
 
     def open_held(self, client: int) -> HeldTasks:
-        """A client's tasks with what their owner allows; opened again if their files were written."""
+        """A client's tasks with their owner's permissions; they are opened again if their files were written."""
         from fedagentgym.partitions.held import open_held
 
         if client not in self._held or not self._held[client].is_unchanged:

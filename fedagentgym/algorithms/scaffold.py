@@ -100,7 +100,7 @@ class Scaffold(Averaging[ScaffoldSettings]):
 
 
 class Correction(Penalty):
-    """Adds `c - c_k` to every gradient, and averages the gradients as they were before.
+    """Adds `c - c_k` to every gradient, and averages the uncorrected gradients.
 
     A gradient that is not finite is left out of the average, as its step is skipped.
     """

@@ -1,16 +1,17 @@
 """Rollouts shared without averaging: every client keeps a policy of its own and learns from answers of others to public tasks.
 
     server   for each of local_steps: private steps, and every `swap_period`-th is public:
-    server     name public tasks to every client
+    server     send every client the ids of its public tasks
     client     answer each of them G times; send the answers as text
     server     grade them by replaying them in the unchanged environment, and choose which ones others learn from
     client     put these into its own prompts and tokens; one step on its own answers and theirs
 
-Nothing is averaged and no parameters travel, so clients may have different agents (`agents`): text travels, tokens do not. An
-answer of another client that does not fit the receiver's context is left out. Every client keeps its policy and its moments
-from round to round; the policy that is evaluated in the unchanged environment and exported is the run's agent as it was loaded.
+Nothing is averaged and no parameters are sent. Answers are sent as text, not as tokens, so clients may have different agents
+(`agents`). An answer of another client that does not fit the receiver's context is left out. Every client keeps its policy and
+its moments from round to round; the policy that is evaluated in the unchanged environment and exported is the run's agent as it
+was loaded.
 
-`hacpo.py` and `swarm.py` say which answers are sent, and what a client learns from them.
+`hacpo.py` and `swarm.py` define which answers are sent, and how a client learns from them.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class SharingSettings(NamedSettings):
     agents: tuple[AgentSettings, ...] | None = Field(
         default=None,
         min_length=1,
-        description="agents of the clients, client by client and from the first again; null: the run's agent for all",
+        description="agents of the clients, repeated if there are more clients; null: the run's agent for all",
     )
 
     @field_serializer("agents")
@@ -69,7 +70,7 @@ class SharingSettings(NamedSettings):
 
 
 class Answer(NamedTuple):
-    """An answer as it travels: the candidate as text, the mean log-prob of each turn under its author, and the grades."""
+    """An answer at the server: the candidate as text, the mean log-prob of each turn under its author, and the graded episode."""
 
     candidate: Mapping[str, Any]
     logprobs: tuple[float, ...]
@@ -106,7 +107,7 @@ class Sharing(OnPublicTasks[S]):
 
         Args:
             answers: The graded answers of this step.
-            memory: What the server keeps from step to step, which may be changed.
+            memory: The server's memory, which is kept from step to step and may be changed.
             draw: The stream of the step.
         """
 
@@ -273,7 +274,7 @@ class Sharing(OnPublicTasks[S]):
         return self._keep(local, client, [*state.control["metrics"], metrics], []), Message()
 
     def finish(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
-        """The remaining steps, and what people read."""
+        """The remaining steps, and the report."""
         local, metrics, groups = self._take_private_steps(state, message, client)
         measured = evaluate_local_model(self.runtime, client.resources, local.agent, client.round)
         report = {"metrics": {**mean_metrics(metrics), **measured}, "episodes": self.sample_episodes(groups, client)}
@@ -373,11 +374,11 @@ class Sharing(OnPublicTasks[S]):
     @classmethod
     @abstractmethod
     def count_shared(cls, settings: S, scale: Scale) -> int:
-        """The answers of others that a client receives in a public step, at most."""
+        """The maximum number of answers of others that a client receives in a public step."""
 
 
 def pack_answer(trajectory: Trajectory, stop_ids: frozenset[int]) -> dict[str, Any]:
-    """An answer as text, with the mean log-prob of the tokens of each turn under the policy that said it."""
+    """An answer as text, with the mean log-prob of the tokens of each turn under the policy that wrote it."""
     owners = np.concatenate([*map_tokens_to_turns(trajectory), np.zeros(0, dtype=np.int64)])
     said = np.concatenate([*(one.logprobs[one.mask] for one in trajectory.segments), np.zeros(0)])
     means = [

@@ -1,13 +1,14 @@
 """Swarm sampling: clients learn from questions of their own and from others' questions with their answers (arXiv:2509.08721).
 
-    server   draw public tasks for every client, for each its own
-    server   of the others' questions, leave out those whose answers all earned the same; draw `external` of the rest
-    client   draw `local` of its own questions; put the others' answers into its own tokens
-    client   one GRPO step on both; the answers of others have the log-probs that they have under the client's own policy
+    server   draw public tasks for every client separately
+    server   for every client: leave out others' questions whose answers all earned the same; draw `external` of the rest
+    server   draw `local` of the client's own questions
+    client   put the others' answers into its own tokens, with their log-probs under its own policy
+    client   one GRPO step on the own questions and those of others
 
-The paper calls it SAPO, a name that policy losses use for something else (`learning.loss: sapo`). There nodes have questions of
-their own and no server; here the questions are the run's public tasks, and the server passes them on and grades them. The paper
-draws uniformly; its best division was half and half.
+The paper calls it SAPO, a name that policy losses use for something else (`learning.loss: sapo`). In the paper, nodes have
+questions of their own and no server; here the questions are the run's public tasks, and the server sends them on and grades them.
+The paper draws uniformly, and found half own and half external answers best.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ class Swarm(Sharing[SwarmSettings]):
     settings_class: ClassVar[type[Settings]] = SwarmSettings
 
     def draw_tasks(self, clients: Sequence[int], draw: Stream) -> dict[int, list[str]]:
-        """Tasks of its own for each."""
+        """Draw tasks for every client separately."""
         return {client: self.draw_public_tasks(draw) for client in clients}
 
     def choose(
         self, answers: Answers, memory: dict[str, Any], draw: Stream
     ) -> tuple[dict[int, list[Chosen]], dict[int, dict[str, Any]]]:
-        """Questions of others whose answers differ, and which of its own a client uses."""
+        """Choose for every client others' questions whose answers differ in reward, and some of its own questions."""
         chosen: dict[int, list[Chosen]] = {}
         controls: dict[int, dict[str, Any]] = {}
         for client, own in answers.items():
@@ -74,7 +75,7 @@ class Swarm(Sharing[SwarmSettings]):
         others: Sequence[tuple[Trajectory, Mapping[str, Any]]],
         control: Mapping[str, Any],
     ) -> dict[str, float]:
-        """One step; the baseline of a question is that of its own answers."""
+        """One step, in which each question has the baseline of its own answers."""
         foreign: dict[int, list[Trajectory]] = {}
         for episode, plain in others:
             foreign.setdefault(int(plain["group"]), []).append(episode)

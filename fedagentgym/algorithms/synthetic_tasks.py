@@ -4,9 +4,9 @@
     WrittenTasks     asks the language model for a task of one of the environment's categories; a variation is a similar task
 
 A written task includes its answer. It is accepted if it has the requested form, if the environment can grade its answer, and if
-it is neither a duplicate nor part of an evaluation. Prompts show a few tasks that are not private: those of the role `public`,
-or else of the environment's generator, which such an environment has even if its tasks are loaded. Category names are assumed
-to be public too.
+it is neither a duplicate nor part of an evaluation. Prompts show a few tasks that are not private: those of the role `public`, or
+else of the environment's split `warmup`, which is generated even if the other tasks are loaded. Category names are assumed to be
+public too.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class CandidateSource(Protocol):
     """The source from which the server draws candidates."""
 
     def draw(self, count: int) -> list[Candidate]:
-        """This many candidates; fewer if the model writes fewer, and a `DataError` if a generator has fewer."""
+        """Draw `count` candidates: fewer if the model writes fewer, a `DataError` if a generator has fewer."""
 
     def vary(self, parents: Sequence[Candidate]) -> list[Candidate]:
-        """A similar candidate for each of these, in any order; if there are too few, as in `draw`."""
+        """Draw a similar candidate for each of `parents`, in any order; if there are fewer, the rules of `draw` apply."""
 
 
 def is_generated(source: Mapping[str, Any]) -> bool:
@@ -211,8 +211,8 @@ def takes_written_tasks(env: TextEnv) -> bool:
 def write_replies(
     agent: TokenAgent, prompts: Sequence[str], begin: str, streams: Sequence[Stream], parallel: int
 ) -> list[str]:
-    """The model's reply to each prompt when its replies begin with these words: small models and models without
-    instruction tuning then follow the form of the examples."""
+    """The model's reply to each prompt, as a continuation of `begin`: small models and models without instruction tuning then
+    follow the form of the examples."""
     replies = here().share(lambda: _generate(agent, prompts, begin, streams, parallel), agent.policy)
     texts = [agent.tokenizer.decode(reply.token_ids) for reply in replies]
     return [text if text.lstrip().startswith(begin) else begin + text for text in texts]

@@ -1,9 +1,9 @@
-"""Evaluation in the clients' own environments: held-out tasks, played in each client's variant by the policy that it plays with.
+"""Evaluation in the clients' own environments: held-out tasks, played in each client's variant by the client's policy.
 
 All clients play the same tasks under the same seeds as in the unchanged environment; only the world and the policy differ.
-Clients with equal variants and one policy are played once. Without variants the world is that of all tasks, and every client's
-policy is also measured on its own mixture of categories. Worlds of *newcomers* are drawn from the same variant and are no
-client's; they, like the unchanged environment, are played by the policy that is exported.
+Clients with equal variants and one policy are played once. Without variants every world is the unchanged environment, and every
+client's policy is also measured on its own mixture of categories. Worlds of *newcomers* are drawn from the same variant and
+belong to no client; the exported policy plays in them, as in the unchanged environment.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fedagentgym.learning.trajectory import Group
 from fedagentgym.partitions.client_split import ClientSplit
 
 ReadKept = Callable[[int], Message]
-"""Reads what a client keeps."""
+"""Reads a client's state, by the client's number."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class World:
 
 
 PlayedWorld = tuple[World, float, Mapping[str, float]]
-"""A world, the success there, and that in every category."""
+"""A world, the success in it, and the success in every category there."""
 
 
 def list_worlds(client_split: ClientSplit, *, apart: bool, newcomers: int = 0) -> tuple[World, ...]:

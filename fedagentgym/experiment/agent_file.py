@@ -59,7 +59,7 @@ class AgentFile(Settings):
 
 
 def describe_agent(agent: TokenAgent, settings: AgentSettings) -> AgentSettings:
-    """The settings that make this agent again with its exported weights, independent of later presets."""
+    """The settings that make this agent again with its exported weights; they do not depend on presets, which may change."""
     template = agent.template
     names = ("context_length", "forward", "threads", *(("rollouts", "options") if settings.rollouts == "vllm" else ()))
     kept = {name: value for name in names if (value := getattr(settings, name)) is not None}
@@ -117,8 +117,8 @@ def read_agent_file(folder: str | Path) -> AgentFile:
 def check_foreign_envs(
     env: EnvSettings, evaluation: EvaluationSettings | None, where: str, *, paths: bool = False
 ) -> None:
-    """Refuse environments that others chose with options that only the user of this machine decides. What is not registered here
-    cannot be opened."""
+    """Refuse an environment of another user's file if it has options that only the user of this machine decides. Environments
+    that are not registered here are skipped, since they cannot be opened."""
     sets = () if evaluation is None else evaluation.sets
     for name, options in [(env.id, env.options), *((one.env or env.id, one.options or {}) for one in sets)]:
         with contextlib.suppress(UnknownNameError):

@@ -1,7 +1,7 @@
-"""The settings of a run, every setting of every part in one typed tree; and how a configuration is loaded.
+"""The settings of a run as one typed tree, and the loading of configurations.
 
 A configuration comes from a YAML file, a preset of this package (`fedagentgym presets`), or plain data; `a.b=value`
-assignments change it. `FILE:NAME,NAME` lays variants of the file over it, in this order. The error for an unknown key names the
+assignments change it. `FILE:NAME,NAME` applies variants of the file, in this order. The error for an unknown key names the
 nearest known one.
 """
 
@@ -65,7 +65,7 @@ RESUMABLE: tuple[str, ...] = (
     *(f"output.{key}" for key in ("keep_rounds", "trackers", "report")),
     "learning.sharding",
 )
-"""Keys that may be changed when a run is resumed. None changes the result, but another `sharding` changes its last bits."""
+"""Keys that may be changed when a run is resumed. They do not change the result, except that `sharding` changes its last bits."""
 ROUNDS = "federation.rounds"
 """The key that may be raised when a run is resumed, if nothing in the run depends on its length."""
 
@@ -78,7 +78,7 @@ class OutputSettings(Settings):
     sampled_episodes: int = Field(default=2, ge=0, description="training episodes that each client returns per round")
     trackers: tuple[dict[str, Any], ...] = Field(
         default=(),
-        description="what else receives the numbers of every round: a name such as tensorboard, or name and options",
+        description="trackers that receive the metrics of every round: a name such as tensorboard, or name and options",
     )
     report: Literal["html", "none"] = Field(default="html", description="write report.html at the end")
 
@@ -95,8 +95,8 @@ class OutputSettings(Settings):
 class RunConfig(Settings):
     """The settings of a run, one typed tree; `load_config` makes one, `train` runs it.
 
-    A configuration comes in by `load_config`, which also checks what depends on several sections and on what is registered:
-    methods, agents, samplers, splits. The class itself checks each section alone.
+    `load_config` also checks what depends on several sections, and that methods, agents, samplers and splits are registered. The
+    class itself checks each section alone.
 
     All fields are described in the reference of settings.
 
@@ -159,15 +159,15 @@ class RunConfig(Settings):
         """Return the part of the settings that a method and its workers need.
 
         Args:
-            agent: The agent's settings as resolved; by default those of this configuration.
+            agent: The agent's settings, if they were resolved further; by default those of this configuration.
 
         Returns:
-            The part, as settings.
+            The spec.
         """
         evaluation = self.evaluation
         if evaluation is not None and "held_out" not in evaluation.at_clients:
             evaluation = None
-        elif evaluation is not None and self.partition.is_held:  # who holds the tasks needs no sets of the server's
+        elif evaluation is not None and self.partition.is_held:  # owners do not play the server's sets
             evaluation = evaluation.model_copy(update={"sets": ()})
         return ExperimentSpec(
             seed=self.seed,
@@ -209,8 +209,8 @@ def digest_plain(plain: Mapping[str, Any], rounds: int) -> str:
 
 
 def find_decay(plain: Mapping[str, Any], where: str = "") -> str | None:
-    """The key of the first schedule below that lets the learning rate decay over the whole run, without a number of steps of its
-    own: such a run cannot be extended."""
+    """The key of the first schedule in `plain` that decays the learning rate over the whole run, since it sets no `steps`; else
+    None. A run with such a schedule cannot be extended."""
     for key, value in plain.items():
         if not isinstance(value, Mapping):
             continue
@@ -230,11 +230,11 @@ def load_config(
     """Load and validate a configuration without running it.
 
     Args:
-        source: A mapping, the path of a YAML file, the name of a preset, or a `RunConfig`; `NAME:VARIANT,VARIANT` lays
-            variants of the file over it.
+        source: A mapping, the path of a YAML file, the name of a preset, or a `RunConfig`; `NAME:VARIANT,VARIANT` applies
+            variants of the file.
         changes: Assignments such as `"federation.rounds=5"`, applied in order.
-        plugins: Modules or files of your own. These and those of the configuration are imported first, since its other parts
-            may use what they register. One takes the place of a file of the same name that the configuration lists.
+        plugins: Modules or files of your own. They and the configuration's plugins are imported first, since other settings may
+            use what they register. A file given here replaces a file of the same name in the configuration.
 
     Returns:
         The configuration, with the settings of its method resolved.
@@ -298,7 +298,7 @@ def load_config(
 def _lay_variants(
     plain: Mapping[str, Any], variants: Mapping[str, Mapping[str, Any]], chosen: Sequence[str]
 ) -> dict[str, Any]:
-    """A configuration with the chosen variants laid over it in order, and then what two of them change together."""
+    """A configuration with the chosen variants applied in order, and then the joint settings (`A+B`) of chosen variants."""
     laid = dict(plain)
     for variant in chosen:
         laid = merge(laid, variants[variant])
@@ -334,7 +334,7 @@ def _find_lost(
 def _find_better_order(
     lost: _Lost, plain: Mapping[str, Any], variants: Mapping[str, Mapping[str, Any]], chosen: Sequence[str]
 ) -> str | None:
-    """The chosen variants in an order that loses nothing; None if that gives no valid configuration."""
+    """The chosen variants in an order that loses no value; None if there is none, or its configuration is invalid."""
     turned = [one for one in chosen if one != lost.later]
     turned.insert(turned.index(lost.earlier), lost.later)
     if _find_lost(plain, variants, turned) is not None:
@@ -346,14 +346,14 @@ def _find_better_order(
 
 
 def _find_folder(source: str | Path) -> Path | None:
-    """The folder of a configuration's file, where its relative paths are looked for after the current folder. The folder of a run
-    is none: others may have made it, and what lies there is no code of the user's."""
+    """The folder of a configuration's file, in which relative paths are looked up after the current folder. None for a run's
+    folder: another user may have made it, and its files are not to be run as code."""
     file = Path(str(source).partition(":")[0])
     return file.parent if file.name != CONFIG and os.path.isfile(file) else None  # noqa: PTH113 - as in _parse_source
 
 
 def _find_plugin(plugin: str, given: Mapping[str, str], beside: Path | None) -> str:
-    """The file of a listed plugin: the one of its name that was given, else in the current folder or beside the YAML file."""
+    """The file of a listed plugin: the given file of this name, else the one in the current folder or beside the YAML file."""
     if not plugin.endswith(".py"):
         return plugin
     return given.get(Path(plugin).name) or _look_beside(plugin, beside)
@@ -366,7 +366,7 @@ def _look_beside(path: str, beside: Path | None) -> str:
 
 
 def _find_data(plain: Mapping[str, Any], beside: Path) -> Mapping[str, Any]:
-    """The configuration with the environment's data where it is."""
+    """The configuration with the relative paths of the environment's data looked up beside its file."""
     env = plain.get("env")
     options = env.get("options") if isinstance(env, Mapping) else None
     if not isinstance(env, Mapping) or not isinstance(options, Mapping):
@@ -395,7 +395,7 @@ def _find_companion(source: str, changes: Sequence[str]) -> str | None:
 
 
 def resolve_config(plain: Mapping[str, Any], plugins: Sequence[str] = ()) -> RunConfig:
-    """The configuration of plain values; whatever it needs of plugins is loaded already."""
+    """The configuration of plain values; the plugins that it needs must be loaded."""
     config = RunConfig.load(plain)
     added = tuple(plugin for plugin in plugins if plugin not in config.plugins)
     resolved = config.model_copy(
@@ -448,19 +448,19 @@ def _parse_source(name: str) -> tuple[dict[str, Any], dict[str, Mapping[str, Any
 
 
 _parse_yaml = lru_cache(maxsize=64)(parse_yaml)
-"""Parsing a preset takes longer than all that is done with it. What it gives is copied before it is changed."""
+"""Cached, since parsing takes most of the time of loading a preset. Its result must be copied before it is changed."""
 
 
 def list_variants(source: str, *, joint: bool = False) -> dict[str, Mapping[str, Any]]:
-    """The variants that a file or preset offers, and the settings that each changes; with `joint` also what two of them change
-    together."""
+    """The variants that a file or preset offers, with the settings that each changes; with `joint` also the joint settings of
+    variants (`A+B`)."""
     return {name: settings for name, settings in _parse_source(source)[1].items() if joint or JOINT not in name}
 
 
 def _check_config(config: RunConfig) -> None:
     """Checks that involve several sections."""
     _check_names(config)
-    _ = config.backend_options  # wrong ones are refused now
+    _ = config.backend_options  # refuses invalid options
     for tracker in config.output.trackers:
         TRACKERS.get_target(tracker["name"])  # an unknown name is refused before a folder is made
     if config.partition.clients is not None:
@@ -497,12 +497,12 @@ def _check_config(config: RunConfig) -> None:
     if ranking is not None and ranking.own_worlds:
         _check_worlds(config, "ranking.own_worlds plays")
     if ranking is not None and ranking.round != "last":
-        # a round that nothing chooses, or that is chosen by the tasks that rank it
+        # refuse a round that nothing chooses, or that the ranking tasks themselves choose
         if evaluation is None:
             raise OptionError("ranking.round: best is chosen by evaluations: set evaluation, or ranking.round: last")
         if ranking.own_worlds:
             raise OptionError(
-                "ranking.own_worlds plays with what clients keep, which is kept of the last round: leave out best"
+                "ranking.own_worlds plays with the clients' states, which are kept of the last round: leave out best"
             )
         if ranking.split in ([one.split for one in evaluation.sets] or [evaluation.split]):
             raise OptionError(
@@ -532,12 +532,12 @@ def _check_names(config: RunConfig) -> None:
 
 
 def _is_secret(config: RunConfig) -> bool:
-    """True if what clients find leaves them only with noise."""
+    """True if the run is private: the clients' results leave them only with noise."""
     return bool((config.algorithm.get("privacy") or {"secret": False}).get("secret", True))
 
 
 def _check_worlds(config: RunConfig, subject: str) -> None:
-    """Refuse to play in clients' variants, or with what they keep, where the server must not have either."""
+    """Refuse to play in the clients' variants, or with the clients' states, in a run in which the server must not have these."""
     name = config.algorithm["name"]
     if config.partition.is_held:
         raise OptionError(
@@ -586,8 +586,8 @@ def _check_sharding(config: RunConfig) -> None:
         raise OptionError(OFFLOAD_ON_CPU)
     if config.agent.rollouts != "torch" or config.agent.name == "vllm":
         raise OptionError(
-            "learning.sharding is for policies that torch plays, on weights put together for it: set agent.rollouts=torch or"
-            " leave it out"
+            "learning.sharding needs rollouts with torch, for which it gathers the weights: set agent.rollouts=torch or leave"
+            " it out"
         )
 
 
@@ -616,7 +616,7 @@ def _check_harness(config: RunConfig) -> None:
         return
     if learning.advantage.name == "gigpo":
         raise OptionError(
-            "learning.advantage: gigpo compares equal observations, and a program has turns without: name another"
+            "learning.advantage: gigpo compares equal observations, and a program has turns without observations: name another"
         )
     if learning.sharding is not None and learning.sharding.is_needed:
         raise OptionError("agent.harness is for clients in a process of their own: leave out learning.sharding")

@@ -1,7 +1,7 @@
 """`fedagentgym demo`: one client alone, then six together, in generated houses; on two cores in minutes, with a page at the end.
 
-It is `fedagentgym train demo:alone` and `fedagentgym train demo` with the runs and the page put where they are easy to find.
-Without the extra [train] there is nothing that learns: `show_clients` shows the clients and their chores.
+It is `fedagentgym train demo:alone` and `fedagentgym train demo`, with the runs and the page in one folder. Without the extra
+[train] nothing can be trained: `show_clients` shows the clients and their chores.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from fedagentgym.experiment.stored import read_stored_config
 from fedagentgym.pages.render import format_percent
 
 PRESETS = {"alone": "demo:alone", "together": "demo"}
-"""The two runs in their order, by the folder that each has."""
+"""The presets of the two runs in their order, by the name of the run's folder."""
 SHOWN_TASKS = 60
 
 
 def run(folder: Path, seed: int, changes: Sequence[str] = (), *, verbose: bool = True) -> Path:
-    """The demo's runs and their page. A run that was interrupted goes on; runs that are finished make room for new ones."""
+    """Do the demo's runs, and return their page. Interrupted runs are resumed; if both are finished, new ones replace them."""
     from fedagentgym.experiment.report.page import read_comparison
     from fedagentgym.experiment.report.terminal import print_comparison, print_summary
 
@@ -88,7 +88,7 @@ def show_clients(seed: int) -> None:
 
 
 def _make_room(configs: Mapping[str, RunConfig]) -> None:
-    """Remove runs of other settings, and all of them once the last is finished; never a run that is not of the demo."""
+    """Remove runs with other settings, and both runs if both are finished; a run that is not of the demo is an error."""
     places = [Path(config.output.folder) for config in configs.values()]
     stored = [read_stored_config(place) if (place / "config.yaml").is_file() else None for place in places]
     for place, there, config in zip(places, stored, configs.values(), strict=True):
@@ -103,7 +103,7 @@ def _make_room(configs: Mapping[str, RunConfig]) -> None:
 
 
 def _finish(config: RunConfig, verbose: bool) -> RunResult:
-    """Play what is missing of the run, and show it on the terminal."""
+    """Do the run or its remaining rounds, and show it on the terminal."""
     from fedagentgym.experiment.report.terminal import watch_run
 
     place = Path(config.output.folder)

@@ -53,9 +53,9 @@ class NamedClient:
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """The given options. None and empty values default to those of the folder or the run, and then to the usual defaults.
+    """The options of an evaluation. None and empty values default to those of the folder or the run, else to the usual defaults.
 
-    `agent` are settings by name, with `folder` if the agent is an exported one; `changes` update the folder's settings.
+    `agent` has the settings of an agent; `folder` is set for an exported agent, and `changes` update its settings.
     """
 
     agent: Mapping[str, Any] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class EvaluationRequest:
 @dataclass(frozen=True)
 class OpenedEvaluation:
     """Everything that an evaluation needs. `described` is the agent for the record, `expected` the run's result of this same
-    evaluation, if it has one; `own_seed` says whether the seed is the run's, `seen` how many of the tasks its clients train on.
+    evaluation, if it has one; `own_seed` says whether the seed is the run's; `seen` counts the tasks on which its clients train.
     """
 
     agent: Player
@@ -88,9 +88,9 @@ class OpenedEvaluation:
     seen: int = 0
 
     def play(self, folder: Path) -> SetsEvaluation:
-        """Play what is missing in a folder, which is made, goes on, or is replaced (`evaluation_run.prepare_folder`)."""
+        """Play the episodes that the folder lacks; `evaluation_run.prepare_folder` makes, continues or replaces the folder."""
         run = prepare_folder(folder, self.config)
-        # the lines of each set say what its environment was, so that they can be played again from the file
+        # the lines of each set contain the options of its environment, so that they can be replayed from the file alone
         own = {} if self.client is None else {"client": self.client.index, "variant": self.config.env.variant}
         own = {key: value for key, value in own.items() if value is not None}
         about = {one.name: {"options": one.env.options.portable, **own} for one in self.sets}
@@ -175,8 +175,8 @@ def open_evaluation(request: EvaluationRequest) -> OpenedEvaluation:
 
 
 def _count_seen(run: Run, sets: Sequence[OpenedSet]) -> int:
-    """The number of evaluated tasks on which the clients of a run train. On a split for evaluation there may be none, as when the
-    run begins; on another split, which the user named, they are counted."""
+    """The number of evaluated tasks on which the clients of a run train. On an evaluation split any such task is an error, as at
+    the start of the run; on another split, which the user named, they are counted."""
     from fedagentgym.experiment.opened import check_held_out
     from fedagentgym.partitions.verification import find_leaks
 
@@ -195,8 +195,8 @@ def _count_seen(run: Run, sets: Sequence[OpenedSet]) -> int:
 def _open_worlds(
     request: EvaluationRequest, opened: OpenedPolicy | None, file: AgentFile | None, settings: EvaluationSettings
 ) -> tuple[OpenedSet, ...]:
-    """The environments that are asked for, or those of the agent's own run, whose options a folder names as far as they are the
-    same on every machine."""
+    """The requested environments, or those of the agent's own run. An exported folder has only those of the run's options that
+    mean the same on every machine."""
     own: Mapping[str, Any] = {}
     if file is not None:
         own = file.env.options if opened is None else opened.run.runtime.client_split.options
@@ -233,7 +233,7 @@ def _open_client(named: NamedClient, env: str | None, options: Mapping[str, Any]
 def open_client_env(
     named: NamedClient, *, env: str | None = None, split: str | None = None, options: Mapping[str, Any] | None = None
 ) -> TextEnv:
-    """The environment of a client of a split file, in its variant: its own tasks, or with another split all of that."""
+    """The environment of a client of a split file, in its variant: with its own tasks, or with all tasks of `split`."""
     client = _open_client(named, env, options or {})
     return client.open_env() if split is None else client.open_world(split)
 
@@ -249,10 +249,10 @@ def check_episodes(
     split: str | None = None,
     only: str | None = None,
 ) -> list[str]:
-    """Play the actions of a file's episodes again, or those of all files of a run; every difference is one sentence.
+    """Replay the actions of a file's episodes, or of all files of a run, and describe every difference in a sentence.
 
-    `env`, `options` and `split` replace or complete the environment that a line, or the run that contains it, names. The way
-    from replies to actions is checked where a run says who played, in its own environment.
+    `env`, `options` and `split` replace or complete the environment that a line, or the run that contains it, names. Unless `env`
+    is given, it is also checked that replies lead to the actions, if the run says who played.
     """
     path = Path(place)
     run = RunFolder(path if path.is_dir() else path.resolve().parent.parent)

@@ -1,8 +1,8 @@
-"""An evaluation as a run: a folder with its configuration, every episode and a record, which goes on where it was stopped.
+"""An evaluation as a run: a folder with its configuration, every episode and a record; an interrupted one is continued.
 
-`fedagentgym eval` and the agents track of suites write it. Tasks are played some at a time: their episodes are appended to
-`evaluation/ranked.jsonl`, then counted in `progress.json`, so that a killed evaluation plays at most its last lot of tasks again.
-The draws of an episode depend on the seed and the number of its task alone.
+`fedagentgym eval` and the agents track of suites write it. Tasks are played in batches: their episodes are appended to
+`evaluation/ranked.jsonl`, then counted in `progress.json`, so that a killed evaluation repeats at most its last batch of tasks.
+The draws of an episode depend only on the seed and the number of its task.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from fedagentgym.runs.record import AgentRecord, EnvRecord, RunRecord, Spent, Us
 
 PROGRESS = "progress.json"
 TASKS_AT_A_TIME = {"hosted": 8, "model": 256, "program": 1024}
-"""Number of tasks played before their episodes are written: few, if each costs money."""
+"""Number of tasks in a batch: few, if each costs money."""
 log = get_logger(__name__)
 
 
 class EvaluatedEnv(Settings):
-    """The environment of an evaluation, and whose variant of it: that of a client of a split."""
+    """The environment of an evaluation; `client` and `variant` are set if it is the variant of a client of a split."""
 
     id: str
     options: dict[str, Any] = Field(default_factory=dict)
@@ -63,7 +63,7 @@ class EvaluatedEnv(Settings):
 
 
 class EvaluationConfig(Settings):
-    """`config.yaml` of an evaluation: who plays what, without paths of this machine where there are other names."""
+    """`config.yaml` of an evaluation: the player and the tasks, without paths of this machine if there are other names."""
 
     name: str
     seed: int = Field(ge=0)
@@ -84,7 +84,7 @@ class EvaluationConfig(Settings):
 
 
 class Progress(Settings):
-    """The number of tasks that an evaluation has finished, the bytes of their episodes, and what they took."""
+    """The number of tasks that an evaluation has finished, the bytes of their episodes, and their cost."""
 
     tasks: int = 0
     bytes: int = 0
@@ -94,7 +94,7 @@ class Progress(Settings):
 
 
 def read_progress(run: RunFolder) -> Progress:
-    """The progress of an evaluation; of a finished one what it took in all."""
+    """The progress of an evaluation; of a finished one the totals of its record."""
     if run.is_finished:
         record = run.record
         tasks = 0 if record.tasks is None else record.tasks.tasks
@@ -104,8 +104,8 @@ def read_progress(run: RunFolder) -> Progress:
 
 
 def prepare_folder(folder: Path, config: EvaluationConfig) -> RunFolder:
-    """The folder of an evaluation: the same evaluation is continued, and another one in the folder is replaced. A folder with
-    anything else in it is kept, and refused."""
+    """The folder of an evaluation. If it holds the same evaluation unfinished, that is continued; a finished or another one is
+    removed. A folder with anything else in it is refused."""
     run = RunFolder(folder)
     if folder.exists() and not (folder.is_dir() and (run.is_run or not any(folder.iterdir()))):
         raise OptionError(f"{format_path(folder)} holds other files than an evaluation's: name another folder (--out)")
@@ -131,16 +131,16 @@ def run_evaluation(
     before: Usage | None = None,
     about_set: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> SetsEvaluation:
-    """Play what is missing, and write the record.
+    """Play the remaining tasks, and write the record.
 
     Args:
-        config: what is played.
-        folder: its folder, new or with the same evaluation under way; `OptionError` if another one is there.
-        agent: the player.
-        sets: the environments, opened by the configuration.
-        described: the player for the record.
-        before: what a hosted model has used already, so that its limit of cost holds for several evaluations together.
-        about_set: fields of the lines of each set, by its name.
+        config: The evaluation.
+        folder: Its folder, new or with the same evaluation under way; another evaluation in it is an `OptionError`.
+        agent: The player.
+        sets: The environments, opened by the configuration.
+        described: The player for the record.
+        before: The earlier usage of a hosted model, so that its cost limit holds for several evaluations together.
+        about_set: Fields for the lines of each set, by the set's name.
     """
     run = RunFolder(folder)
     with lock_folder(folder) as check_place:

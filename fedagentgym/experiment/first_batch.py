@@ -1,8 +1,8 @@
-"""The first batch of a run: what its agent does at the start decides whether reinforcement can teach it anything.
+"""The first batch of a run: its episodes show whether the initial agent can learn anything by reinforcement learning.
 
-Groups whose episodes all earn the same have no gradient; what never succeeds in a group of attempts is not found by practice; and
-replies that the environment cannot read earn nothing whatever they mean. A run that misses a gate would take its time and stay
-where it is.
+Groups whose episodes all earn the same have no gradient. A task that is never solved in a group of attempts is not learned by
+practice. Replies that the environment cannot read earn nothing, whatever they mean. A run that misses a gate would take its time
+and not improve.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class FirstBatch:
-    """The episodes of a batch, in groups, by the agent from which a run starts, with what a run learns from them."""
+    """The episodes of a batch, in groups, played by a run's initial agent, and the settings by which the run learns from them."""
 
     groups: tuple[Group, ...]
     prompt: str
@@ -82,12 +82,12 @@ class FirstBatch:
 
     @property
     def spread(self) -> float:
-        """The mean over groups of the variance of what their episodes earned."""
+        """The mean over groups of the variance of their episodes' rewards."""
         return float(np.mean([np.var([float(part.sum()) for part in earned]) for earned in self.rewards]))
 
     @property
     def parsed(self) -> float:
-        """The share of turns whose reply was read and understood."""
+        """The share of turns whose reply had the required form and gave a valid action."""
         turns = [turn for group in self.groups for episode in group for turn in episode.turns]
         return float(np.mean([turn.valid and turn.format for turn in turns])) if turns else 0.0
 
@@ -156,7 +156,7 @@ class FirstBatch:
 def play_first_batch(config: RunConfig, tasks: int = 32) -> FirstBatch:
     """Play groups of episodes on tasks of the clients, with the agent from which the run starts.
 
-    A warm start is made first, unless it is there.
+    A warm start is made first, unless it is in the cache.
     """
     from fedagentgym.algorithms.runtime import Runtime
 
@@ -167,7 +167,7 @@ def play_first_batch(config: RunConfig, tasks: int = 32) -> FirstBatch:
 
 
 def play_batch(config: RunConfig, runtime: Runtime, tasks: int, size: int) -> FirstBatch:
-    """The same with what is open already, in groups of `size` episodes."""
+    """Play a first batch with an open runtime, in groups of `size` episodes."""
     from fedagentgym.learning.rollouts import collect
 
     groups = tuple(
@@ -200,9 +200,9 @@ def play_batch(config: RunConfig, runtime: Runtime, tasks: int, size: int) -> Fi
 def check_first_batch(run: Run) -> None:
     """Refuse a run whose first batch has nothing to learn from, before anything is written.
 
-    It only asks whether anything at all can be learned, and plays as many tasks as a client's step has, at least 8. A method
-    that plays no episodes to learn from is not checked, nor is a run whose tasks or programs are elsewhere or whose update is
-    divided over processes.
+    The check is only whether anything at all can be learned. It plays as many tasks as a client's step has, at least 8. A method
+    that plays no episodes to learn from is not checked, nor is a run whose tasks or programs are on other machines, or whose
+    update is divided over processes.
     """
     work, config = run.algorithm.card.round, run.config
     learns = work is None or (work.episodes > 0 and work.optimizer_steps > 0)
@@ -211,7 +211,7 @@ def check_first_batch(run: Run) -> None:
         return
     batch = play_batch(config, run.runtime, max(config.learning.tasks_per_step, ATTEMPTS), config.learning.group_size)
     if batch.fault is not None:
-        raise OptionError(f"{batch.fault} (--force, or force=True, goes on all the same)")
+        raise OptionError(f"{batch.fault} (--force, or force=True, runs it anyway)")
 
 
 def open_environments(config: RunConfig, runtime: Runtime, tasks: int) -> Iterator[tuple[TextEnv, list[str]]]:

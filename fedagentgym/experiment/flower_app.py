@@ -43,7 +43,7 @@ def make_server_app() -> Any:
         config = load_config(source, changes, plugins=plugins)
         if not Path(config.output.folder).is_absolute():
             raise OptionError(
-                f"the run's folder is {config.output.folder!r}: Flower starts elsewhere, give an absolute path:"
+                f"the run's folder is {config.output.folder!r}: Flower runs in another folder, give an absolute path:"
                 " --run-config 'folder=\"/srv/run\"'"
             )
         with use_grid(grid), watch_run() as watch:

@@ -1,7 +1,7 @@
 """Ten checks of a GPU, from its kernels to the first batch of a paper's run: `fedagentgym doctor --gpu`.
 
 Each check computes something on the card and compares it with the same on the processor, with a plan, or with itself. Its limit
-is stated beside it. Everything runs on `cpu` too, as a rehearsal: there the card is compared with itself.
+is stated beside it. All checks run on `cpu` too, as a rehearsal that compares the processor with itself.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ MAX_FLOAT32, MAX_BFLOAT16 = 1e-5, 1e-2
 MAX_PLAIN = 1e-3
 """Largest difference of a log-prob in float32."""
 MAX_ROUNDED, MAX_ROUNDED_TAIL = 0.03, 0.3
-"""Differences of log-probs in bfloat16: the mean, and that which one token of a thousand exceeds."""
+"""Limits of the differences of log-probs in bfloat16: for their mean, and for their 99.9th percentile."""
 MAX_NORM, MIN_COSINE = 0.05, 0.95
 """A policy step on the card beside one on the processor: relative difference of the gradients' lengths, and the cosine between
 the changes of the weights."""
@@ -422,7 +422,7 @@ def score_plainly(policy: Any, rows: Sequence[Row]) -> NDArray[np.float64]:
 
 
 def score_as_trained(agent: TokenAgent, config: RunConfig, rows: Sequence[Row]) -> NDArray[np.float64]:
-    """The same as a policy step computes them."""
+    """The log-probs of the rows' own tokens as a policy step computes them."""
     updater = PolicyUpdate(get_trainable_policy(agent), agent.decoding, config.learning)
     return np.concatenate([one.double().cpu().numpy() for one in updater.score_rows(rows)])
 
@@ -445,7 +445,7 @@ def play_greedily(bench: Bench) -> list[list[str]]:
 
 
 def compare(some: NDArray[np.float64], others: NDArray[np.float64]) -> dict[str, float]:
-    """The absolute differences of log-probs: their mean, and that which one of a thousand exceeds."""
+    """The mean and the 99.9th percentile of the absolute differences of log-probs."""
     difference = np.abs(some - others)
     return {"mean": float(difference.mean()), "tail": float(np.quantile(difference, 0.999))}
 

@@ -1,4 +1,4 @@
-"""A run with everything that its configuration names opened: data, agent, method."""
+"""An opened run: the data, the agent and the method that its configuration names."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A configuration with everything that it names opened (`Run.open`): it is played with `finish`."""
+    """A configuration with its opened data, agent and method; `Run.open` makes it, and `finish` plays it."""
 
     config: RunConfig
     folder: Path
@@ -50,7 +50,7 @@ class Run:
     sets: tuple[OpenedSet, ...]
     agent_note: Mapping[str, Any]
     plugins: tuple[str, ...] = ()
-    """The plugins that workers load: the configuration's, where the user has them."""
+    """The plugins that workers load: those of the configuration, at their paths on this machine."""
     began: float = field(default_factory=time.monotonic)
 
     @classmethod
@@ -71,12 +71,12 @@ class Run:
 
     @cached_property
     def deployment(self) -> Deployment:
-        """The part of a run that differs with the place of the tasks."""
+        """The part of a run that depends on where the tasks are."""
         return (HeldDeployment if self.spec.partition.is_held else Deployment)(self.algorithm)
 
     @property
     def inputs(self) -> dict[str, str]:
-        """The digests of what the run is made from: a commit contains them, and a run resumes only with the same."""
+        """The digests of the run's inputs. Commits contain them, and a run is resumed only with the same digests."""
         inputs = {CONFIGURATION: self.config.digest, CLIENT_SPLIT: self.runtime.client_split.digest}
         if described := self.describe_sets():
             inputs["evaluation sets"] = digest(described)
@@ -152,7 +152,7 @@ def open_data(config: RunConfig) -> tuple[ClientSplit, tuple[OpenedSet, ...]]:
 
 
 def check_evaluated(env: TextEnv, split: str) -> None:
-    """Refuse a split that is not one of an environment's for evaluation."""
+    """Refuse a split that is not an evaluation split of the environment."""
     if env.canonical_split(split) not in env.evaluation_splits:
         listed = join_names(env.evaluation_splits)
         raise OptionError(f"a run may learn from the split {split!r}: evaluate {env.id} on one of {listed}")
@@ -189,9 +189,10 @@ def prepare_agents(configs: Iterable[RunConfig]) -> None:
 
 @dataclass(frozen=True)
 class Deployment:
-    """The part of the server that depends on where tasks are; that of clients is the sites of `algorithms/runtime.py`.
+    """The part of the server that depends on where tasks are; for clients, the sites of `algorithms/runtime.py` are this part.
 
-    Here the server can open all tasks itself. It asks no client, and evaluates each on that client's mixture of categories.
+    In this class the server can open all tasks. It asks no client whether it takes part, and evaluates the global model on each
+    client's mixture of categories.
     """
 
     algorithm: BaseAlgorithm[Any]
@@ -199,11 +200,11 @@ class Deployment:
     """The target that workers and clients' machines build."""
 
     def check_backend(self, name: str) -> None:
-        """Refuse a backend that does not reach the tasks; every one reaches these."""
+        """Refuse a backend that does not reach the tasks; in this class every backend does."""
 
     def ask_all(self, backend: Backend, deadline: float | None) -> None:
-        """Before the first round: a client that does not take part says so. Here the server's configuration decides for
-        everybody."""
+        """Ask all clients, before the first round, whether they take part. In this class none is asked: the server's
+        configuration decides."""
 
     def evaluate_held_out(
         self, backend: Backend, round_number: int, state: ServerState, deadline: float | None, found: SetsEvaluation

@@ -57,9 +57,9 @@ CHECKED = (
 
 
 def evaluate_round(run: Run, backend: Backend, number: int, state: ServerState) -> dict[str, Any]:
-    """Play the held-out tasks with the policy of a global state. Their episodes are recorded, and those in the clients' own
-    worlds; of `every_world` only the numbers. `held_out` are tasks in each client's own mixture, or the clients' own held-out
-    tasks."""
+    """Play the held-out tasks with the policy of a global state. Their episodes are recorded, as are those in the clients' own
+    worlds; of `every_world` only the numbers are. `held_out` measures success in each client's own mixture, or on the client's
+    own held-out tasks."""
     settings = run.config.evaluation
     assert settings is not None
     agent = run.runtime.load_weights(run.algorithm.policy_parameters(state))
@@ -121,7 +121,7 @@ def rank(run: Run, records: Sequence[Record]) -> tuple[TasksRecord | None, Evalu
 
 
 def _open_kept(run: Run, number: int) -> Callable[[int], Message]:
-    """A reader of what clients of a simulation kept after a round whose states are still stored."""
+    """A function that reads a client's state after a round of a simulation; the states of this round must still be stored."""
     heads = CommitStore(run.folder / "rounds").read_note(number).heads
     store = StateStore(run.folder / "states")
 
@@ -171,7 +171,7 @@ def build_record(run: Run, commit: Commit, records: Sequence[Record]) -> RunReco
 
 
 def describe_privacy(records: Sequence[Record], assumed: Sequence[str]) -> dict[str, Any]:
-    """The privacy that the rounds spent, beside what the accountant assumes; nothing of a run that has none."""
+    """The privacy budget that the rounds spent, and the accountant's assumptions; empty for a run without privacy."""
     for record in reversed(records):
         if "privacy/epsilon" in (metrics := record["metrics"]):
             found = {name: metrics[f"privacy/{name}"] for name in ("epsilon", "delta")}
@@ -180,7 +180,7 @@ def describe_privacy(records: Sequence[Record], assumed: Sequence[str]) -> dict[
 
 
 def read_result(folder: Path) -> RunRecord:
-    """The record of a finished run, if it matches the configuration and, where they are here, the commits in its folder."""
+    """The record of a finished run, if it matches the configuration and the commits, if any, in the run's folder."""
     record, config = RunFolder(folder).record, read_stored_config(folder)
     expected: dict[str, Any] = {"config_digest": config.digest}
     if (chain := read_chain(folder)) is not None:

@@ -116,7 +116,7 @@ class RunResult:
         Args:
             number: The round; by default the last one.
             best: Whether to take the best evaluated round.
-            plugins: The plugins of the run's configuration, named again: their code runs.
+            plugins: The plugins of the run's configuration, which must be named again, since their code runs.
             trust_plugins: Whether everything that the folder's configuration names may run.
 
         Returns:
@@ -150,7 +150,7 @@ class RunResult:
             number: The round; by default the last one.
             best: Whether to take the best evaluated round.
             adapter: Whether to write only the LoRA adapter, not merged into its base.
-            plugins: The plugins of the run's configuration, named again: their code runs.
+            plugins: The plugins of the run's configuration, which must be named again, since their code runs.
             trust_plugins: Whether everything that the folder's configuration names may run.
 
         Returns:

@@ -86,8 +86,8 @@ def train(
     """Run a configuration from the beginning.
 
     Args:
-        config: A `RunConfig`, a mapping, the path of a YAML file, or the name of a preset; `NAME:VARIANT,VARIANT` lays
-            variants of the file over it.
+        config: A `RunConfig`, a mapping, the path of a YAML file, or the name of a preset; `NAME:VARIANT,VARIANT` applies
+            variants of the file.
         changes: Assignments such as `"federation.rounds=5"`, applied in order.
         seeds: If given, one run for each seed, in its own folder below the run's; finished ones are not repeated.
         plugins: Modules or files of your own to import, besides those of the configuration.
@@ -143,12 +143,12 @@ def sweep(
         force: As for `train`.
 
     Returns:
-        The results by their assignments. Each run is in a folder below the configuration's that is named after them; finished
-        ones are not repeated.
+        The results by their assignments. Each run is in a folder below the configuration's, named after its assignments;
+        finished runs are not repeated.
 
     Raises:
-        OptionError: If a key is unknown, has no value or one twice, or some combination is no valid configuration: nothing has
-            begun then.
+        OptionError: If a key is unknown, has no value or the same value twice, or a combination is no valid configuration. No
+            run has begun then.
     """
     chosen = load_config(config, changes, plugins)
     if not values:
@@ -185,7 +185,7 @@ def sweep(
 def _train_several(
     configs: Mapping[str, RunConfig], observers: Sequence[Observer], on_progress: ProgressCallback | None, force: bool
 ) -> list[RunResult]:
-    """Runs in folders of these names below their own; a folder with another run is refused before any of them begins."""
+    """Do runs in folders of these names below their own. A folder that holds another run is refused before any of them begins."""
     runs = []
     for name, config in configs.items():
         place = json.dumps(str(Path(config.output.folder) / name))
@@ -201,7 +201,7 @@ def finish_or_read(
     on_progress: ProgressCallback | None = None,
     force: bool = False,
 ) -> RunResult:
-    """The run of a configuration, which may be finished already, or have been stopped."""
+    """Return the result of a configuration's run: read it if the run is finished, else resume or begin the run."""
     folder = RunFolder(Path(chosen.output.folder))
     if folder.is_finished:
         check_same(chosen)
@@ -246,7 +246,7 @@ def resume_own(
     observers: Sequence[Observer] = (),
     on_progress: ProgressCallback | None = None,
 ) -> RunResult:
-    """Resume the run of a configuration that the user has given again; its folder is trusted as far as it says the same."""
+    """Resume the run of a configuration that the user has given again. Its folder is trusted: its configuration is equal."""
     stored, rounds = read_stored_config(Path(config.output.folder)), config.federation.rounds
     if digest_plain(config.plain(), stored.rounds) != stored.digest:
         raise OptionError(f"{stored.place} holds a run with another configuration: choose another folder (--out)")
@@ -278,7 +278,7 @@ def resume(
         folder: The run's folder.
         changes: Assignments of settings that do not change what is learned, such as `"federation.workers=2"`;
             `federation.rounds` may be raised.
-        plugins: The plugins of the run's configuration, named again: their code runs.
+        plugins: The plugins of the run's configuration, which must be named again, since their code runs.
         trust_plugins: Whether everything that the folder's configuration names may run, because you trust whoever made it.
         observers: As for `train`.
         on_progress: As for `train`.
@@ -310,14 +310,14 @@ def resume(
         plain = config.plain()
         if (schedule := find_decay({key: plain[key] for key in ("learning", "algorithm")})) is not None:
             raise OptionError(
-                f"{ROUNDS} cannot be raised: {schedule} lets the learning rate decay over all {before} rounds, which have begun"
-                f" so; a run with {schedule}.steps of its own can be made longer"
+                f"{ROUNDS} cannot be raised: {schedule} lets the learning rate decay over all {before} rounds, and some of"
+                f" them were computed so; a run that sets {schedule}.steps can be made longer"
             )
         longer = {"raised_from": (*config.federation.raised_from, before)}
         config = config.model_copy(update={"federation": config.federation.model_copy(update=longer)})
     with join_ranks(config), devices.here().own_folder(path, filled=True) as place:
         opened = Run.open(config, place, loaded)
-        if after > before:  # the longer plan, if the run's rounds belong to it; the run's record is then out of date
+        if after > before:  # if the rounds belong to the longer configuration, write it; the record is then out of date
             read_chain(place, opened.inputs)
             write_atomic(place / CONFIG, format_yaml(config.plain()))
             (place / RECORD).unlink(missing_ok=True)
@@ -335,7 +335,7 @@ def describe_saved_rounds(folder: Path) -> str:
 
 @contextlib.contextmanager
 def join_ranks(config: RunConfig) -> Iterator[None]:
-    """For a sharded run, on several devices: be one of the processes that torchrun started for it."""
+    """Join the processes that torchrun started for a sharded run; any other run must be in a single process."""
     place, sharding = devices.find_place(), config.learning.sharding
     size = 1 if place is None else place.size
     if sharding is None or not sharding.is_needed:
@@ -412,7 +412,7 @@ def finish(run: Run, observers: Sequence[Observer] = (), on_progress: ProgressCa
         backend.close()
 
     def write_result() -> dict[str, Any]:
-        """Play what ranks the run, and finish its folder."""
+        """Play the tasks that rank the run, and write the record and the report."""
         record = build_record(run, commit, records)
         plain = record.model_dump(mode="json")
         RunFolder(run.folder).write_record(record)

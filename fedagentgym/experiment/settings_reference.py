@@ -67,7 +67,7 @@ def list_settings() -> list[SettingEntry]:
 
 
 def find_settings(key: str) -> list[SettingEntry]:
-    """The entries of a key and of all below it; a last part alone finds every key with this ending."""
+    """The entries of a key and of all keys below it; the last part of a key finds every key that ends in it."""
     entries = list_settings()
     found = [entry for entry in entries if entry.key == key or entry.key.startswith(f"{key}.")]
     found = found or [entry for entry in entries if entry.key.endswith(f".{key}")]
@@ -78,7 +78,7 @@ def find_settings(key: str) -> list[SettingEntry]:
 
 
 def describe_names(entry: SettingEntry, entries: Sequence[SettingEntry]) -> str:
-    """The choices to which a key belongs, in short: those of the key above it and those of nearly a whole registry are left out.
+    """The choices to which a key belongs, in short: without those of the key above it, and with `all but ...` for long lists.
 
     Args:
         entry: A key.
@@ -113,7 +113,7 @@ def _iter_all() -> Iterator[SettingEntry]:
         if section == "partition":
             for name in SAMPLERS.names():
                 sampler = SAMPLERS.get(name)
-                if isinstance(sampler, type):  # a function has parameters of its own, and no description of them
+                if isinstance(sampler, type):  # a sampler that is a function has no descriptions of its parameters
                     yield from _iter_model("partition", sampler, (name,), skipped=("name",))
         elif section == "agent":
             options = (
@@ -164,7 +164,7 @@ def _iter_model(
             yield from _iter_field(f"{key}.{name}", field, names)
 
 
-# ---- what a field leads to --------------------------------------------------------------------------------------------
+# ---- models inside a field --------------------------------------------------------------------------------------------
 
 
 def _iter_metadata(annotation: Any) -> Iterator[Any]:

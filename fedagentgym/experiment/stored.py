@@ -1,8 +1,8 @@
 """The configuration in a run's folder, which others may have written.
 
-Commands that only show, count or compare use `read_stored_config`. Commands that run what it says (`export`, `eval --run`,
-`resume`) go on with `StoredConfig.load`: it checks the folder's digests first, then asks for whatever only the user decides:
-code, agents that call servers, trackers, protections that may be missing.
+Commands that only show, count or compare use `read_stored_config`. Commands that run the configuration (`export`, `eval --run`,
+`resume`) then call `StoredConfig.load`. It checks the folder's digests first. Then it refuses, unless the user allows them, the
+things that only the user decides: code, agents that call servers, trackers, protections that may be missing.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from fedagentgym.runs.folder import CONFIG, RunFolder
 
 OWN_PLUGINS = ("fedagentgym.bridges.", "fedagentgym.testing.")
 SAFE_TRACKERS: tuple[Mapping[str, Any], ...] = ({"name": "tensorboard"},)
-"""Trackers that write into the run's folder alone."""
+"""Trackers that write only into the run's folder."""
 ASK = "or pass --trust-plugins (in Python trust_plugins=True) if you trust whoever made the folder"
 
 
 @dataclass(frozen=True)
 class Trust:
-    """Decisions left to a run's folder. `plugins` are those that the user named, which are loaded already; with `folder` its
-    own are loaded too, and everything in its configuration is accepted."""
+    """The user's trust in a run's folder. `plugins` are those that the user named. With `folder`, the folder's own plugins are
+    loaded too, and everything in its configuration is accepted."""
 
     plugins: tuple[str, ...] = ()
     folder: bool = False
@@ -77,9 +77,9 @@ class StoredConfig:
         return EnvSettings.load(self.plain.get("env"), "env")
 
     def load(self, trust: Trust, changes: Sequence[str] = ()) -> tuple[RunConfig, tuple[str, ...]]:
-        """The configuration of a run that is to be run here, and the plugins to load in its workers, which are loaded here now.
+        """Return the run's configuration, and the plugins that its workers must load. The plugins are also loaded here.
 
-        Nothing is imported before the folder's digests agree with each other and the user has allowed it.
+        Nothing is imported before the folder's digests agree with each other and the user has allowed the plugins.
         """
         chain, known = read_chain(self.place), self.list_digests()
         for note in () if chain is None else chain.notes:
@@ -97,7 +97,7 @@ class StoredConfig:
         return config, plugins
 
     def choose_plugins(self, trust: Trust) -> tuple[str, ...]:
-        """For every plugin of a run the one that the user named by the same name, or its own if the folder is trusted."""
+        """For every plugin of a run, the user's of the same name, else the run's own if it is this package's or trusted."""
         plugins = self.plain.get("plugins") or []
         if not isinstance(plugins, list) or not all(isinstance(one, str) for one in plugins):
             raise DataError(f"{self.where}: plugins are a list of modules and files")
@@ -114,7 +114,7 @@ class StoredConfig:
 
 
 def read_stored_config(folder: Path) -> StoredConfig:
-    """The configuration of a run, validated as far as it is plain."""
+    """The configuration of a run as plain values, of which only the outer form is checked."""
     plain = RunFolder(folder).config
     RunFolder(folder).refuse_evaluation()
     if not isinstance(plain.get("federation"), Mapping):
@@ -128,12 +128,12 @@ def is_own_plugin(plugin: str) -> bool:
 
 
 def _name_plugin(plugin: str) -> str:
-    """A file is known by its name, wherever it lies."""
+    """The name by which a plugin is compared: a file's name without its folder, or the module."""
     return Path(plugin).name if plugin.endswith(".py") else plugin
 
 
 def needs_trust(folder: Path) -> bool:
-    """Return whether running a folder's configuration needs more than the folder: code, or what only the user decides."""
+    """Return whether the user must allow something before a folder's configuration runs: its code, or an option of it."""
     try:
         stored = read_stored_config(folder)
         stored.choose_plugins(NO_TRUST)
@@ -144,8 +144,8 @@ def needs_trust(folder: Path) -> bool:
 
 
 def check_foreign_config(config: RunConfig, where: str, given: Sequence[str] = ()) -> None:
-    """Refuse a configuration of others that decides what only the user of this machine does; `given` are the keys that the user
-    set. Paths of data are allowed: it is read, and nothing is sent anywhere."""
+    """Refuse a configuration by others that decides what only the user of this machine may decide; `given` are the keys that the
+    user set. Paths of data are allowed, since data is only read and not sent anywhere."""
     try:
         for part in (config, config.method):
             for _, agent in find_agents(part, where):

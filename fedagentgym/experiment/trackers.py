@@ -1,5 +1,5 @@
-"""Trackers: what receives the numbers of a run while it goes on, such as TensorBoard or Weights & Biases. They do not affect a
-run, and those of the package write to this machine unless their options say otherwise."""
+"""Trackers receive the metrics of a run while it goes on, for TensorBoard or Weights & Biases. They do not affect a run, and
+those of the package write only to this machine unless their options say otherwise."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class Tracker(Protocol):
         """Called after every round that is committed.
 
         Args:
-            round_number: Its number; 0 is the start.
+            round_number: Number of the round; 0 is the start.
             metrics: Numbers by name: `train/...`, `eval/...`, `bytes/total`, `failures`; those that TRL's trainers log too have
-                its names.
+                TRL's names.
         """
 
     def finish(self, result: Mapping[str, Any]) -> None:
@@ -125,7 +125,7 @@ class Wandb:
     """A run of Weights & Biases, with the report as a page and as an artefact. Options are keywords of `wandb.init`."""
 
     _unfinished: ClassVar[dict[str, Any]] = {}
-    """Runs of this process by their ids. One that was interrupted here ends when it is resumed: wandb refuses an id in use."""
+    """Runs of this process by their ids. A run that is resumed here is ended first, since wandb refuses an id in use."""
 
     def __init__(self, project: str = "fedagentgym", **options: Any) -> None:
         self._library = self.import_library()
@@ -144,7 +144,7 @@ class Wandb:
         self._run = self._unfinished[self._key] = self._library.init(**options, config=dict(config))
 
     def choose_options(self, tracked: TrackedAs) -> dict[str, Any]:
-        """Return the options: the user's own, and defaults that use no network and go on in the run of this id."""
+        """Return the options: the user's own, and defaults that use no network and continue the run of this id."""
         quiet = self._library.Settings(console="off", silent=True)
         own = digest([tracked.id, self._options["project"], self._options.get("entity")])[7:23]
         names = {"id": own, "name": tracked.name, "group": tracked.group, "resume": "allow"}
@@ -171,7 +171,7 @@ class Wandb:
 class Trackio(Wandb):
     """A run of trackio, in its own folder of this machine. Options are keywords of `trackio.init`.
 
-    trackio goes on in a run by its name, so the name ends in the run's id, also a name among the options.
+    trackio continues a run by its name, so the run's id is appended to the name, also to a name among the options.
     """
 
     def import_library(self) -> Any:
@@ -186,7 +186,7 @@ class Trackio(Wandb):
 class MLflow:
     """A run of MLflow. Without `uri` it is stored in the run's folder: `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow.db`.
 
-    The settings are its parameters, which cannot change later; `settings.json` also has what a resumed run was given.
+    The settings are its parameters, which cannot change later; `settings.json` has those of the last start or resumption.
     """
 
     def __init__(self, uri: str | None = None, experiment: str = "fedagentgym") -> None:
@@ -229,7 +229,7 @@ def _clean_name(name: str) -> str:
 
 
 def list_artefacts(folder: Path) -> list[Path]:
-    """The files of a finished run that explain it; the report has its pictures in itself."""
+    """The files of a finished run that explain it; the report contains its pictures."""
     return [folder / name for name in ("config.yaml", "result.json", "report.html") if (folder / name).exists()]
 
 
@@ -246,7 +246,7 @@ TRACKERS = Registry(
 
 
 def make_tracker(settings: Mapping[str, Any]) -> Tracker:
-    """The tracker of this name with these options; a library that it lacks is an error before the run begins."""
+    """The tracker of this name with these options; a missing library is an error before the run begins."""
     options = {key: value for key, value in settings.items() if key != "name"}
     target = TRACKERS.get(settings["name"])
     try:
@@ -262,10 +262,10 @@ def make_tracker(settings: Mapping[str, Any]) -> Tracker:
 
 
 TRL_NAMES = {"tokens": "completions/mean_length", "clipped": "clip_ratio/region_mean", "gradient_norm": "grad_norm"}
-"""Our names of numbers that TRL's `GRPOTrainer` logs too, and its names, so that curves of both lie in one figure. `reward`,
-`kl`, `entropy` and `loss` are called alike."""
+"""TRL's names, by our names, of metrics that its `GRPOTrainer` logs too, so that curves of both can share a figure. `reward`,
+`kl`, `entropy` and `loss` have the same names."""
 NO_SPREAD = "frac_reward_zero_std"
-"""The share of groups whose episodes earned the same, in TRL's words."""
+"""TRL's name of the share of groups whose episodes earned the same."""
 
 
 def flatten_round(record: Mapping[str, Any]) -> dict[str, float]:
@@ -303,7 +303,7 @@ class TrackedRun:
         self._call(lambda tracker: tracker.log(int(record["round"]), flatten_round(record)))
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        """The run is over: trackers get the result, and those that failed are named with the number of their failures."""
+        """Pass the result to the trackers, and warn of each that failed, with the number of its failures."""
         self._call(lambda tracker: tracker.finish(copy.deepcopy(dict(result))))
         for name, count in self.failures.items():
             log.warning("the tracker %s failed %d times; the run is not affected", name, count)

@@ -4,9 +4,9 @@
     suite.yaml, ...      documents
     RUN.tar.xz           the files of a run, in the order of `RunFolder.publish`
 
-The same content gives the same bytes. Members are stored as they are, so that a run is found, copied and unpacked without the
-others. Others may have written an archive, so it is not trusted: its members and files must be those of the list, in the same
-order, with the size and the digest that the list names, and lie in the folder of their run.
+The same content gives the same bytes. Members are stored without compression by the zip, so that a run is found, copied and
+unpacked without the others. Others may have written an archive, so it is not trusted: its members and files must be those
+of the list, in the same order, with the size and the digest that the list names, and lie in the folder of their run.
 """
 
 from __future__ import annotations
@@ -96,13 +96,13 @@ class Digests(Settings):
 
 
 def is_archive(path: Path) -> bool:
-    """True if a path is that of an archive, there or not."""
+    """True if a path has the name of an archive, whether the file exists or not."""
     return path.suffix == ".zip" and not path.is_dir()
 
 
 def write_archive(path: Path, documents: Mapping[str, bytes], runs: Iterable[tuple[str, Mapping[str, bytes]]]) -> str:
-    """Write a new archive of documents and of the files of each run, by name; returns its digest, that of its list of digests. It
-    is complete or absent, and no two runs are in memory at once. A name that cannot be that of a file is refused."""
+    """Write a new archive of documents and of the files of each run, by name, and return the digest of its list of digests. The
+    archive is complete or absent, and only one run is in memory at a time. A name that cannot be a file's name is refused."""
 
     def compress() -> Iterator[tuple[Listed, bytes]]:
         for run, files in runs:
@@ -119,8 +119,8 @@ def write_archive(path: Path, documents: Mapping[str, bytes], runs: Iterable[tup
 
 
 def join_archives(path: Path, documents: Mapping[str, bytes], parts: Sequence[Archive]) -> str:
-    """Write one archive of several: they are checked, and their runs, in this order, copied as they are. It has the bytes that
-    `write_archive` of the same runs would give."""
+    """Join several archives into one: the archives are checked, and their runs copied in this order. The bytes are those that
+    `write_archive` of the same runs would write."""
 
     def copy() -> Iterator[tuple[Listed, bytes]]:
         for part in parts:
@@ -136,7 +136,7 @@ def _list(name: str, data: bytes) -> Listed:
 
 
 def _write(path: Path, documents: Mapping[str, bytes], packed: Iterable[tuple[Listed, bytes]]) -> str:
-    """Write the list of digests, the documents, and the packed runs, which wait in a file without a name until all are known."""
+    """Write the list of digests, the documents, and the packed runs; these are in a temporary file until all are known."""
     if os.path.lexists(path):
         raise DataError(f"cannot create {format_path(path)}: it exists already")
     with atomic_file(path) as file, tempfile.TemporaryFile() as aside:
@@ -164,7 +164,7 @@ def _write(path: Path, documents: Mapping[str, bytes], packed: Iterable[tuple[Li
 
 @dataclass(frozen=True)
 class Archive:
-    """An archive on disk, checked as far as it is read; whatever is wrong is one `DataError`."""
+    """An archive on disk. The parts that are read are checked, and any fault is a `DataError`."""
 
     path: Path
 
@@ -231,7 +231,7 @@ class Archive:
         return self.read_member(LIST)
 
     def read(self, name: str) -> bytes:
-        """A document, with the digest that the list names."""
+        """A document, checked against its digest in the list."""
         listed = next((one for one in self.digests.documents if one.name == name), None)
         if listed is None:
             raise DataError(f"{self.where} holds no {name}")
@@ -249,14 +249,14 @@ class Archive:
 
     @contextlib.contextmanager
     def unpack(self, run: str, only: Collection[str] | None = None) -> Iterator[Path]:
-        """A temporary folder with the files of a run, or `only` with some of them; it is removed afterwards. Reading ends with
-        the last file that is asked for."""
+        """A temporary folder with the files of a run, or with those named in `only`; it is removed afterwards. Reading ends with
+        the last file that is needed."""
         with tempfile.TemporaryDirectory(prefix="fedagentgym-unpacked-") as folder:
             self._unpack(run, only, partial(_create, Path(folder)))
             yield Path(folder)
 
     def read_file(self, run: str, name: str, most: int) -> bytes:
-        """A file of a run, of at most so many bytes."""
+        """A file of a run; a file of more than `most` bytes is refused."""
         held = BytesIO()
         sizes = {file.name: file.bytes for one in self.digests.runs if one.name == run for file in one.files}
         if sizes.get(name, 0) > most:
@@ -265,7 +265,7 @@ class Archive:
         return held.getvalue()
 
     def check(self) -> None:
-        """Read all of it: every document and every file of every run is the one that the list names."""
+        """Read the whole archive, and check every document and every file of every run against its digest in the list."""
         for document in self.digests.documents:
             self.read(document.name)
         for run in self.runs:
@@ -283,7 +283,7 @@ class Archive:
         only: Collection[str] | None,
         create: Callable[[str], contextlib.AbstractContextManager[IO[bytes]]],
     ) -> None:
-        """Write the files of a run, or `only` some of them, each into what `create` makes for its name."""
+        """Write the files of a run, or those named in `only`, each to the file object that `create` opens for its name."""
         listed = next((one.files for one in self.digests.runs if one.name == run), None)
         if listed is None:
             raise DataError(f"{self.where} holds no run {run!r}")
@@ -329,7 +329,7 @@ class Archive:
 
     @contextlib.contextmanager
     def _one_fault(self) -> Iterator[None]:
-        """Whatever a library says of a damaged archive is one sentence."""
+        """Turn a library's error on a damaged archive into a `DataError`."""
         try:
             yield
         except DataError:
@@ -361,13 +361,13 @@ def _create(folder: Path, name: str) -> IO[bytes]:
 
 
 class _Stream:
-    """The parts of an unpacked file as something that can be read from."""
+    """A reader of bytes over the parts of an unpacked file."""
 
     def __init__(self, parts: Iterator[bytes]) -> None:
         self._parts, self._waiting = parts, b""
 
     def read(self, size: int) -> bytes:
-        """So many bytes, fewer at the end."""
+        """Return the next `size` bytes, fewer at the end."""
         while len(self._waiting) < size and (part := next(self._parts, None)) is not None:
             self._waiting += part
         found, self._waiting = self._waiting[:size], self._waiting[size:]

@@ -1,8 +1,8 @@
-"""The numbers of a record, from its episodes: a run writes with this, and `check_run` checks with it.
+"""The numbers of a record, computed from its episodes: to write a record, and to check one with `check_run`.
 
-`check_run` takes a run's folder and what belongs there by its configuration. It plays every episode again in the environments of
-this machine and computes every number again. What cannot be proven from a folder, and so is taken as it is written: the cost of
-training, numbers of tokens, a hosted model's usage, and what evaluations at clients found. The first false claim is raised.
+`check_run` takes a run's folder and the content that it should have (`Due`). It replays every episode in the environments of
+this machine and computes every number again. Some numbers cannot be proven from a folder and are taken as written: the cost of
+training, numbers of tokens, a hosted model's usage, and the results of evaluations at clients. The first false claim is raised.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def describe_evaluated(plain: Mapping[str, Any], number: int | None, policy: str
 
 
 def measure_groups(groups: Sequence[Group], number: int | None, policy: str | None, confidence: float) -> Evaluated:
-    """The same from the episodes of one set of tasks."""
+    """An evaluation for a record, from the episodes of one set of tasks."""
     found = summarise(groups, EvaluationSettings(confidence=confidence))
     return describe_evaluated(found.to_plain(), number, policy)
 
@@ -169,10 +169,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Due:
-    """The content that belongs into the folder of a run by its configuration, with the environments of this machine.
+    """The content that a run's folder should have by its configuration, with the environments of this machine.
 
-    A training run also has a `curve`, evaluated after `rounds`, of which `ranking.round` says which is ranked, and a division of
-    tasks; `own_worlds` says whether clients' own variants are ranked too.
+    A training run also has a division of tasks and a `curve`, evaluated after each of `rounds`; `ranking.round` says which of
+    them is ranked. `own_worlds` says whether clients' own variants are ranked too.
     """
 
     agent: str
@@ -197,11 +197,11 @@ class Played:
     ranked: tuple[Group, ...]
     worlds: Sequence[tuple[World, tuple[Group, ...]]] = ()
     cut_short: int = 0
-    """The number that may have ended because the context was full."""
+    """The number of episodes that may have ended because the context was full."""
 
 
 def compute_numbers(record: RunRecord, due: Due, played: Played) -> RunRecord:
-    """The record with every number that follows from the episodes: which policy played and what it cost stay as they are."""
+    """The record with every number that follows from the episodes recomputed; policies and costs of training stay as written."""
     points, sure = {point.round: point for point in record.curve}, due.confidence
     rounds = [measure_groups(groups, number, points[number].policy, sure) for number, groups in played.curve.items()]
     best = max(rounds, key=lambda one: (one.overall["success"]["mean"], -(one.round or 0)), default=None)
@@ -257,7 +257,7 @@ def check_run(run: RunFolder, due: Due, where: str = "") -> Examined:
         raise RefutedError("complete", f"{where}: nothing is ranked")
 
     def replay(expected: Expected, line: Line) -> Trajectory:
-        """The episode of a line: it belongs there, is written as an episode is, and a replay agrees with it."""
+        """Return the episode of a line; raise if it is not the expected one, its form is wrong, or its replay differs."""
         env, task = expected.part.env, expected.task
         found = replace(line.trajectory, seed=expected.seed) if line.brief else line.trajectory
         if (found.task, found.seed, found.sample) != (task, expected.seed, expected.sample):
@@ -282,7 +282,7 @@ def check_run(run: RunFolder, due: Due, where: str = "") -> Examined:
     assert found.ranked is not None
     chosen = found.ranked.round
     if ranked.round != chosen:
-        raise RefutedError("selection", f"{where}: round {chosen} is to be ranked, ranked is round {ranked.round}")
+        raise RefutedError("selection", f"{where}: round {chosen} is to be ranked, but round {ranked.round} is")
     if chosen is not None and (ranked.policy is None or ranked.policy != policies[chosen]):
         raise RefutedError("selection", f"{where}: the ranked policy is not that of round {chosen}")
     plain, written = found.model_dump(mode="json"), record.model_dump(mode="json")
@@ -294,7 +294,7 @@ def check_run(run: RunFolder, due: Due, where: str = "") -> Examined:
 
 @dataclass(frozen=True)
 class Expected:
-    """An episode that belongs into a run: its file and its place there, its part, and the fields of its line."""
+    """An expected episode of a run: its file, its place as messages name it, its part, and the fields of its line."""
 
     file: str
     place: str
@@ -308,7 +308,7 @@ class Expected:
 def read_played(
     run: RunFolder, due: Due, record: RunRecord, where: str, visit: Callable[[Expected, Line], Trajectory]
 ) -> Played:
-    """Read every episode of a run that ranks something; `visit` gets what belongs at a line's place and the line itself."""
+    """Read every episode of a run that has a ranking; `visit` gets the expected episode and the line, and returns the episode."""
     cut, ranked = 0, record.ranked
     assert ranked is not None
 
@@ -367,7 +367,7 @@ def read_played(
 
 
 def _read(run: RunFolder, name: str, where: str) -> Iterator[Line]:
-    """The lines of a file of episodes; whatever is no episode refutes the schema."""
+    """The lines of a file of episodes; a line that is no episode refutes the claim `schema`."""
     if not (run.path / name).is_file():
         raise RefutedError("complete", f"{where}: {name} is missing")
     with refute("schema", f"{where}: ", below=run.path):

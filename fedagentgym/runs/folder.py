@@ -1,4 +1,4 @@
-"""The folder of a run: the one form in which a run is on disk.
+"""The folder of a run, the only form in which a run is stored on disk.
 
     config.yaml                the resolved configuration: of a training run, or of an evaluation
     result.json                the record of the finished run                                         `RunRecord`
@@ -6,12 +6,12 @@
     evaluation/NNNN.jsonl      training: the episodes that were played after round NNNN
     evaluation/ranked.jsonl    the episodes of the ranked tasks
     evaluation/worlds.jsonl    training: the ranked tasks in the clients' own variants
-    rounds/, states/           training: commits and what clients keep, from which a killed run goes on
-    progress.json              an evaluation that is under way: how far it is; it counts only as long as there is no record
+    rounds/, states/           training: commits and clients' states, from which a killed run is resumed
+    progress.json              the progress of an unfinished evaluation; ignored once there is a record
     trajectories/, background.json, report.html      for people
     tracked.txt                the run's id and name in trackers
 
-The files above `rounds/` are those that others need to check every number; `publish` gives them as they go into an archive.
+Others need the files above `rounds/` to check every number; `publish` returns these in the form of an archive.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ CONFIG, RECORD, METRICS = "config.yaml", "result.json", "metrics.jsonl"
 EVALUATION = "evaluation"
 RANKED, WORLDS = f"{EVALUATION}/ranked.jsonl", f"{EVALUATION}/worlds.jsonl"
 PUBLISHED_FOLDER = "runs/run"
-"""The folder that a published configuration names, wherever it ran."""
+"""The run's folder in a published configuration, wherever the run was made."""
 MAX_DOCUMENT_BYTES = 1 << 24
 """Maximum size of a document in bytes."""
 Document = TypeVar("Document", bound=Settings)
 
 
 def format_document(document: Settings) -> str:
-    """The only text of a document that its reader takes."""
+    """The text of a document; its reader accepts no other text."""
     return canonical_json(document.model_dump(mode="json")) + "\n"
 
 
@@ -74,7 +74,7 @@ def publish_config(plain: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A run on disk. Its parts are read when they are asked for; nothing here trusts or verifies them."""
+    """A run on disk. Its parts are read on first use; this class does not verify them."""
 
     path: Path
 
@@ -111,7 +111,7 @@ class RunFolder:
 
     @property
     def plugins(self) -> tuple[str, ...]:
-        """The code of the user's own that the configuration names, for commands that are printed."""
+        """The plugins that the configuration names, for commands that are printed."""
         found = self.config.get("plugins")
         return tuple(one for one in found if isinstance(one, str)) if isinstance(found, list) else ()
 
@@ -120,10 +120,10 @@ class RunFolder:
         return read_document(RunRecord, self.path / RECORD)
 
     def write_record(self, record: RunRecord) -> None:
-        """Finish the run: a folder with a record holds a whole run."""
+        """Write the record, with which the run is finished."""
         if not self.is_run:
             raise DataError(
-                f"the run folder {format_path(self.path)} was moved or removed: the run's record has no place"
+                f"the run folder {format_path(self.path)} was moved or removed: the run's record cannot be written"
             )
         write_atomic(self.path / RECORD, format_document(record))
 
@@ -156,7 +156,7 @@ class RunFolder:
     def publish(self) -> dict[str, bytes]:
         """The files of the run in the order of an archive: those that are read most often come first.
 
-        Episodes of the learning curve and of clients' own variants are brief: a replay gives back what they leave out.
+        Episodes of the learning curve and of clients' own variants are brief: a replay restores the fields that they lack.
         """
         found = {RECORD: read_bytes(self.path / RECORD), CONFIG: format_yaml(publish_config(self.config)).encode()}
         found |= {name: read_bytes(self.path / name) for name in (RANKED, METRICS) if (self.path / name).is_file()}

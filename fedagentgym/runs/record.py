@@ -1,8 +1,8 @@
-"""The record of a run, `result.json`: what was run, what it reached and what it took. `claims` computes its numbers again.
+"""The record of a run, `result.json`: its environment, agent, results and cost. `claims` computes its numbers again.
 
-A training run and an evaluation write the same record. A training run has a `curve` of evaluated rounds and a `final` one; what
-is ranked on held-out tasks, once, at the end, is `ranked`. An evaluation has `ranked` alone. Two runs of one configuration differ
-in `made` alone, and in the `bytes` of reports, which hold times.
+A training run and an evaluation write the same record. A training run has a `curve` of evaluated rounds and a `final` evaluation;
+`ranked` is the evaluation on the held-out tasks that rank it, played once at the end. An evaluation has only `ranked`. Two runs
+of one configuration differ only in `made` and in the `bytes` of reports, which contain times.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class AgentRecord(Settings):
     """The player: a program without a model, a local model, or a hosted one.
 
     `weights` is the digest of the model's files if they were available; a hosted model has none. `note` says how a tiny agent
-    was made. `parser` and `think` are those of a class of the user's own: the way from its replies to actions, as the settings of
-    a model say it; without them a program's reply is its action.
+    was made. `parser` and `think` are for an agent class of the user's own, and say how its replies are read as actions; without
+    them a program's reply is its action.
     """
 
     kind: Literal["program", "model", "hosted"]
@@ -104,7 +104,7 @@ class ClientSplitRecord(Settings):
 
 
 class TasksRecord(Settings):
-    """The ranked tasks. `task_set` names them: environment, options, split, pool and ids."""
+    """The ranked tasks. `task_set` is the digest of their environment, options, split, pool and ids."""
 
     split: Text
     tasks: int = Field(ge=1, description="tasks that were played, each `repeats` times")
@@ -117,7 +117,7 @@ class TasksRecord(Settings):
 
 
 class Spent(Settings):
-    """The cost until a round, or in all, with preparation. Evaluations are no part of `episodes` in training."""
+    """The cost up to a round, or of the whole run, with preparation. In training, `episodes` does not count evaluations."""
 
     rounds: Count = 0
     episodes: Count = Field(default=0, description="episodes played to learn from or only to be scored")
@@ -158,7 +158,7 @@ class Evaluated(Settings):
 
 
 class ClientRecord(Settings):
-    """A client: what it holds, and the success of the ranked model on its own mixture of held-out tasks.
+    """A client: its tasks, and the success of the ranked model on its own mixture of held-out tasks.
 
     `coverage` is the share of its tasks whose category was played; `success` is null if this is zero.
     """
@@ -187,7 +187,7 @@ class Usage(Settings):
 
 
 class PrivacyRecord(Settings):
-    """The privacy that a run spent, and what the accountant assumes; nothing of a run that has none."""
+    """The privacy budget that a run spent, and the assumptions of the accountant."""
 
     epsilon: float = Field(ge=0.0)
     delta: float | None = None
@@ -195,7 +195,7 @@ class PrivacyRecord(Settings):
 
 
 class Evidence(Settings):
-    """The newest commit of the run, how many there are, and what their chain of digests fixes."""
+    """The newest commit of the run, the number of commits, and the files that their chain of digests fixes."""
 
     commit: Digest
     rounds: Count
@@ -215,9 +215,9 @@ class Made(Settings):
 
 
 class RunRecord(Settings):
-    """`result.json`. What a run does not have is null: an evaluation has no method, a run without `ranking` ranks nothing.
+    """`result.json`. Fields that a run lacks are null: an evaluation has no method, a run without `ranking` ranks nothing.
 
-    `bytes`, `failures` and `evidence` are null in results whose commits are not at hand.
+    `bytes`, `failures` and `evidence` are null in results whose commits are not available.
     """
 
     format: Literal[1] = 1
@@ -234,10 +234,10 @@ class RunRecord(Settings):
     state: Digest | None = Field(default=None, description="digest of the final global state")
     curve: tuple[CurvePoint, ...] = ()
     best_round: Count | None = Field(
-        default=None, description="the evaluated round that did best; null: nothing may choose"
+        default=None, description="the best evaluated round; null: no evaluation may choose one"
     )
     final: Evaluated | None = Field(default=None, description="the last evaluation of a training run")
-    tasks: TasksRecord | None = Field(default=None, description="what `ranked` was played on")
+    tasks: TasksRecord | None = Field(default=None, description="the tasks of `ranked`")
     ranked: Evaluated | None = None
     clients: tuple[ClientRecord, ...] = ()
     spent: Spent
@@ -251,7 +251,7 @@ class RunRecord(Settings):
 
 
 def describe_made(seconds: float) -> Made:
-    """This machine, now, and a run that took so long; `revision` ends in ", changed" if its files differ from the commit."""
+    """The time, this machine and a run's duration; `revision` ends in ", changed" if its files differ from the commit."""
     versions = {"fedagentgym": __version__, "python": platform.python_version()}
     for name in LIBRARIES:
         try:
@@ -278,7 +278,7 @@ MANNERS = ("concurrency", "retries", "timeout", "pause", "cost_cap", "input_pric
 
 
 def hide_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of an agent without what an address may hold besides the place: a user, a password, a query."""
+    """Settings of an agent, without the user, password and query of its server's address."""
     options = dict(settings.get("options") or {})
     if settings.get("name") != ENDPOINT or not isinstance(options.get("url"), str):
         return dict(settings)
@@ -289,8 +289,8 @@ def hide_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def publish_settings(settings: AgentSettings) -> dict[str, Any]:
-    """The given settings of an agent by which it answers: without secrets, without how a server is asked, and with the name of a
-    model's folder in place of its path."""
+    """The given settings of an agent that determine its replies: without secrets, without options of requests and prices, and
+    with the name of a model's folder in place of its path."""
     plain, model = hide_secrets(settings.model_dump(mode="json", exclude_unset=True)), get_model(settings)
     if settings.harness is not None:
         # a program is known by the digest of its command and its files, which are not published themselves
@@ -315,7 +315,7 @@ def _describe_command(command: Sequence[str]) -> list[str]:
 
 def describe_agent(settings: AgentSettings, note: Mapping[str, Any] | None = None) -> AgentRecord:
     """The identity of an agent, without paths of this machine and without secrets. A tiny agent is another model in every
-    environment, so it names none; its weights are in the note of how it was made."""
+    environment, so `model` is null; the digest of its weights comes from the note on how it was made."""
     plain, model, about = publish_settings(settings), get_model(settings), dict(note or {})
     if settings.name == ENDPOINT:
         return AgentRecord(kind="hosted", settings=plain, model=model)
@@ -331,8 +331,8 @@ def describe_agent(settings: AgentSettings, note: Mapping[str, Any] | None = Non
 
 
 def is_learner(record: AgentRecord, settings: AgentSettings) -> bool:
-    """True if a record is of a model that is trained from these settings. A packaged model is its pinned package: it need not be
-    here, and the digest of its folder depends on the version that converted it."""
+    """True if a record is of a model that is trained from these settings. A packaged model is identified by its pinned package:
+    it need not be here, and the digest of its folder depends on the version that converted it."""
     packaged = PACKAGED.get(get_model(settings) or "")
     if packaged is None:
         kept = {"kind": "model"} | ({"weights": record.weights} if starts_from_nothing(settings) else {})

@@ -47,8 +47,8 @@ class ReplyReader:
 
 
 def find_reply_reader(settings: AgentSettings, kind: str, own: AgentRecord | None = None) -> ReplyReader | None:
-    """The way from replies to actions that an agent's settings declare, or for a program its record `own`. None where a
-    program of others turned replies into actions, which cannot be checked."""
+    """The way from replies to actions that an agent's settings declare, or for a program its record `own`. None if a
+    program outside this package turned replies into actions, which cannot be checked."""
     if settings.harness is not None and settings.harness.evaluate:
         return None
     if kind == "program":
@@ -70,10 +70,10 @@ def replay(
     brief: bool = False,
     reader: ReplyReader | None = None,
 ) -> tuple[Trajectory, bool]:
-    """Play an episode again; returns it as the environment gives it, and whether it is over after its last turn.
+    """Replay an episode; return it with the environment's values, and whether it is over after its last turn.
 
-    Its actions are played as they are written, or with a `reader` read anew from its replies. Turns after its end are left out.
-    What a brief episode leaves out is left out again. A `task` that was made already is not made again.
+    The recorded actions are played, or those that a `reader` reads from the replies. Turns after the end of the episode are left
+    out, as are the fields that a brief episode lacks. If the `task` is given, it is not made again.
     """
     (episode,) = env.reset_many([task or former.task], [former.seed])
     turns = []
@@ -105,8 +105,8 @@ def replay(
 def find_difference(
     env: TextEnv, trajectory: Trajectory, reader: ReplyReader | None, *, task: Task | None = None, brief: bool = False
 ) -> str | None:
-    """Replay an episode; returns the first disagreement. If the reader is None, the way from replies to actions cannot be
-    checked; a brief episode has no observations to compare."""
+    """Replay an episode, and return the first difference, or None. If the reader is None, it is not checked that replies lead to
+    the actions; a brief episode has no observations to compare."""
     again, over = replay(env, trajectory, task=task, brief=brief)
     if trajectory.category != again.category:
         return f"its category is {again.category!r}, not {trajectory.category!r}"

@@ -623,7 +623,7 @@ def test_factors_that_do_not_belong_together_are_refused(missing: str) -> None:
     assert {layer: change.shape for layer, change in read_changes(base).items()} == {"up": (5, 7), "down": (7, 4)}
     with pytest.raises(DataError, match="a layer has one factor alone"):
         read_changes({name: array for name, array in base.items() if missing not in name})
-    with pytest.raises(DataError, match="'up', A and B have unlike ranks"):
+    with pytest.raises(DataError, match="'up', A and B have different ranks"):
         read_changes({**base, "up.lora_B.base": np.ones((5, 3))})
     with pytest.raises(DataError, match="'up' is given twice"):
         read_changes({**base, "up": np.ones((5, 7))})

@@ -83,8 +83,8 @@ def plan_agent(
     if adapter is not None:
         adapted = tuple(shape.list_adapted(adapter.targets, adapter.last))
         trainable = shape.count_adapter_parameters(adapter.rank, adapter.targets, adapter.last, factors=adapter.train)
-    # without a named device a GPU is assumed, except for models that are made to learn on a processor; the base under an
-    # adapter is stored in half the bytes where that can be computed with
+    # if no device is named, a GPU is assumed, except for models that are small enough to learn on a CPU; the base under an
+    # adapter is stored in bfloat16 if the machine can compute with it
     on_gpu = chosen.device != "cpu" and (chosen.device != "auto" or chosen.name not in ("tiny", "smollm2"))
     halved = adapter is not None and (chosen.device != "cpu" or check_bfloat16().present)
     return PlannedAgent(

@@ -1,8 +1,8 @@
 """The time of a run on this machine: a block of the model's shapes is timed for two seconds, and the run's tokens are counted.
 
-Tokens are those that episodes have when the environment's expert plays them: prompts, observations and replies, and not the
-whole context. Copies of a task share its first prompt, and half of their replies are taken to be alike. A backward pass counts as
-much as the forward pass under an adapter, and twice as much where all weights are trained. Other programs are not foreseen.
+Episodes are assumed to have the tokens of the environment's expert: prompts, observations and replies, not the whole context.
+Copies of a task share its first prompt, and half of their replies are assumed to be equal. A backward pass takes as long as a
+forward pass under an adapter, and twice as long if all weights are trained. Other running programs are not taken into account.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _SAMPLED = 12
 _DISTINCT = 0.5
 """Share of the copies of a task whose tokens no other copy has."""
 _EPISODE = 6e-4
-"""Seconds of an episode, played or imitated, besides the passes: the environment, tokens, rows of the loss. It decides for tiny
-models alone."""
+"""Seconds of an episode, played or imitated, besides the passes: the environment, tokens, rows of the loss. They matter only for
+tiny models."""
 _START = 5.0
 """Seconds until a process has imported torch and loaded a model."""
 
@@ -72,13 +72,13 @@ class Durations:
 
 @dataclass(frozen=True)
 class PassTimes:
-    """Seconds of a forward pass through the blocks and the head, by its tokens: measured at some numbers, linear between them."""
+    """Seconds of a forward pass through the blocks and the head, by its tokens: measured at `_SIZES`, linear between them."""
 
     blocks: tuple[float, ...]
     head: tuple[float, ...]
 
     def run(self, tokens: float, chosen: float) -> float:
-        """Seconds of a pass over tokens, with logits after some of them."""
+        """Seconds of a pass over this many tokens, with logits after `chosen` of them."""
         return _interpolate(self.blocks, tokens) + _interpolate(self.head, chosen)
 
 
@@ -172,7 +172,7 @@ def play_dialogues(
 
 
 def _find_counter(agent: AgentSettings) -> Callable[[str], float]:
-    """Count tokens with the model's tokenizer if it is here, else by words for a tiny model and by letters for a large one."""
+    """A function that counts tokens: by words for a tiny model, else by the model's tokenizer if it is here, else by letters."""
     if agent.name == "tiny":
         return lambda text: len(re.findall(r"\w+|[^\w\s]", text))
     try:
@@ -214,7 +214,7 @@ def estimate_durations(plan: RunPlan, lengths: EpisodeLengths, passes: PassTimes
         imitating = imitate(start.steps, start.batch_size)
     if (imitated := plan.total.imitated) and (
         supervised := plan.total.optimizer_steps
-    ):  # the method takes no other steps
+    ):  # a method that imitates takes no other steps
         updating += imitate(supervised / workers, imitated / supervised)
     evaluating = 0.0
     if plan.evaluations:

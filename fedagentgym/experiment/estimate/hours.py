@@ -84,7 +84,7 @@ class Hours:
 
 @dataclass(frozen=True)
 class GpuPlan:
-    """The tokens and hours of a run on a card: as the expert plays (None if there is no data on it), and at most."""
+    """The tokens and hours of a run on a card: if episodes are as the expert's (None if these are not known), and at most."""
 
     gpu: Gpu
     memory: int
@@ -113,9 +113,9 @@ def plan_gpu(
     """The plan of a run on a card.
 
     Args:
-        plan: What the run plays and learns.
+        plan: The plan of the run.
         gpu: The card.
-        memory: Its bytes, if they are others than those of the data sheet.
+        memory: Bytes of the card's memory, if they differ from the data sheet.
         tokens_per_second: A measured speed of generating.
         reply_tokens: Tokens of a mean reply; by default those of the expert.
         price: The price of an hour.
@@ -152,12 +152,12 @@ def find_lengths(config: RunConfig) -> tuple[EpisodeLengths | None, bool]:
 
 
 def count_tokens(plan: RunPlan, lengths: EpisodeLengths, reply_tokens: float | None) -> Tokens:
-    """The tokens if every episode is as long as the expert's, with replies of so many tokens if that is known."""
+    """The tokens if every episode is as long as the expert's, with replies of `reply_tokens` if that is given."""
     total = plan.total
     replies = lengths.replies if reply_tokens is None else lengths.turns * reply_tokens
     prompts, judged = lengths.prompt + lengths.later, (plan.evaluated or 0) + (plan.ranked or 0)
     played = total.episodes + total.scored
-    texts = lengths.turns if plan.agent.rows_per_episode > 1 else 1.0  # a demonstration is one of these
+    texts = lengths.turns if plan.agent.rows_per_episode > 1 else 1.0  # with a window, a demonstration is one turn
     return Tokens(
         generated=played * replies,
         evaluated=judged * replies,
@@ -186,13 +186,13 @@ def estimate_speeds(plan: RunPlan, gpu: Gpu, tokens_per_second: float | None = N
 
 
 def estimate_playing(weights: int, together: int, gpu: Gpu) -> tuple[float, float]:
-    """The tokens that a card generates and reads in a second with so many weights, in so many episodes at once."""
+    """The tokens that a card generates and reads in a second, for a model of `weights` parameters in `together` episodes."""
     step = max(HALF * weights / gpu.bandwidth, 2 * weights * together / gpu.operations)
     return ATTAINED * together / step, ATTAINED * gpu.operations / (2 * weights)
 
 
 def count_hours(tokens: Tokens, speeds: Speeds) -> Hours:
-    """The device-hours of so many tokens."""
+    """The device-hours of these tokens."""
     return Hours(
         playing=tokens.generated / speeds.generating / 3600,
         evaluating=tokens.evaluated / speeds.generating / 3600,

@@ -2,14 +2,14 @@
 
 | part | bytes |
 |---|---|
-| weights | of each parameter as many as its type has, 4 for an adapter's |
-| copies of what is trained (masters, KL term, penalties) | 4 per trained parameter and copy |
+| weights | per parameter as many as its type has, 4 for an adapter's |
+| copies of the trained parameters (masters, KL term, penalties) | 4 per trained parameter and copy |
 | moments of AdamW | 8 per trained parameter |
 | gradients | 4 per trained parameter |
 | keys and values | of the episodes that are played at once, each filling its context |
 | activations | `count_token_bytes` for each token of the longest pass, and four tensors of a chunk of logits |
 
-A worker plays, computes gradients and steps one after the other: the peak is the permanent part plus the largest of these. If
+A worker plays, computes gradients and steps one after the other: the peak is the permanent part and the largest phase. If
 clients score with a model of their own (FedGRPO's experts), that model is resident too. `tests/experiment/test_memory_formula.py`
 compares the counts with the tensors of a real step.
 """
@@ -50,7 +50,7 @@ def list_memory_parts(
     *,
     learns: bool = True,
 ) -> tuple[Part, ...]:
-    """All parts, permanent ones first; those of gradients only if the agent `learns` by them."""
+    """All parts, permanent ones first; the parts of training only if the agent `learns`."""
     own, shape = agent.trainable * FULL, agent.shape
     blocks = shape.layers * sum(inputs * outputs for _, inputs, outputs in shape.iter_linear())
     narrow = not agent.has_adapter and agent.width < FULL
@@ -71,8 +71,8 @@ def list_memory_parts(
     ]
     sharding = learning.sharding
     if sharding is not None and sharding.is_needed:
-        # on the first of several devices, which plays: its share of what each weight needs, or none of it if that is offloaded to
-        # the machine's memory; all weights while it plays; and what is gathered for two blocks of an update
+        # the first of several devices, which plays, has: its share of all parts so far, or none of them if they are offloaded to
+        # the machine's memory; all weights while it plays; and the weights that are gathered for two blocks of an update
         together = parts[0].size
         parts = [replace(part, size=0 if sharding.offload else -(-part.size // sharding.devices)) for part in parts]
         working = max(0, agent.parameters - blocks) + 2 * -(-blocks // max(1, shape.layers))
@@ -88,7 +88,7 @@ def list_memory_parts(
         parts.append(Part("keys and values of the episodes", "playing", cached))
         parts.append(Part("base weights while the adapter is merged", "playing", merged))
     parts.append(Part("activations", "updating", estimate_activations(agent, learning)))
-    if not learns:  # what an agent that only plays needs
+    if not learns:  # the parts of an agent that only plays
         learned = ("moments", "base model of the KL term")
         parts = [part for part in parts if part.phase in ("always", "playing") and part.name not in learned]
     return tuple(part for part in parts if part.size)
@@ -141,7 +141,7 @@ def compute_peak(parts: Sequence[Part]) -> int:
 def compute_least(
     agent: PlannedAgent, learning: LearningSettings, kept_copies: Sequence[str], *, learns: bool = True
 ) -> int:
-    """Return what is needed in any case: permanent parts, gradients and gathered weights, without caches and activations."""
+    """Return the bytes needed in any case: permanent parts, gradients and gathered weights, without caches and activations."""
     parts = list_memory_parts(agent, learning, kept_copies, None, learns=learns)
     needed = ("gradients", "weights put together", "weights of blocks at work")
     return compute_peak([part for part in parts if part.phase == "always" or part.name in needed])

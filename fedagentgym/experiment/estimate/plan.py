@@ -1,6 +1,6 @@
 """The plan of a run: counts of a round and of the whole run, memory of each device, time at a given speed.
 
-Numbers are upper bounds if the length of an episode matters: every episode takes all its turns and fills its context.
+Numbers that depend on the length of episodes are upper bounds: every episode takes all its turns and fills its context.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SCORE_BYTES = 4
 
 @dataclass(frozen=True)
 class WorkPlan:
-    """The most work of a run's sites: to prepare, and in a round."""
+    """The maximum work of a run's sites: in the preparation, and in a round."""
 
     clients: int
     asked: int
@@ -59,7 +59,7 @@ class WorkPlan:
         return (self.preparation + self.round).optimizer_steps > 0
 
     def count_until(self, rounds: int) -> Work:
-        """The work of so many rounds with all preparation before them; in round 1 the base is as loaded, and not sent."""
+        """The work of this many rounds with their preparations. In round 1 the base is as loaded, and no change is sent."""
         work = self.preparation * self.card.count_preparations(rounds) + self.round * rounds
         return replace(work, bases_down=self.round.bases_down * max(rounds - 1, 0))
 
@@ -71,17 +71,17 @@ class RunPlan(WorkPlan):
     config: RunConfig
     agent: PlannedAgent
     sent_parameters: float
-    """In a client's message, in the mean over clients of unlike ranks."""
+    """Parameters in a client's message: the mean over clients, if their ranks differ."""
     received_parameters: float
-    """In a message of the server."""
+    """Parameters in a message of the server."""
     base_parameters: float
-    """In a change of the base, in the mean over the rounds after the first."""
+    """Parameters in a change of the base: the mean over the rounds after the first."""
     ranks: tuple[int, ...]
-    """Of the clients' adapters; empty if all have the agent's."""
+    """The ranks of the clients' adapters; empty if all have the agent's."""
     evaluations: int
-    """Before the first round, at each interval, and after the last."""
+    """Evaluations before the first round, at each interval, and after the last."""
     evaluated: int | None
-    """Episodes of all evaluations, those at clients included; None if the tasks are data that are not here."""
+    """Episodes of all evaluations, those at clients included; None if the tasks' data are not here."""
     ranked: int | None
     """Episodes that rank the run at its end."""
     memory: tuple[Part, ...]
@@ -115,7 +115,7 @@ class RunPlan(WorkPlan):
 
     @property
     def imitated(self) -> int:
-        """Demonstrations that are learned from: by the method, and in a warm start, which is made once and kept."""
+        """Demonstrations that are learned from: by the method, and in a warm start, which is made once and cached."""
         start = self.config.warm_start
         return self.total.imitated + (0 if start is None else start.steps * start.batch_size)
 
@@ -126,7 +126,7 @@ class RunPlan(WorkPlan):
 
     @property
     def updated_tokens(self) -> int:
-        """Those of them that go through policy steps."""
+        """Tokens that go through policy steps."""
         return self.total.episodes * self.agent.episode_tokens * self.config.learning.gradient_epochs
 
     @property
@@ -164,7 +164,7 @@ def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
         )
     card, sharding, evaluation = work.card, config.learning.sharding, config.evaluation
     if card.round is not None and card.round.bases_down:
-        agent = replace(agent, width=WIDTHS["float32"])  # a base that changes is never stored in less
+        agent = replace(agent, width=WIDTHS["float32"])  # a base that changes is always stored in float32
     ranks: tuple[int, ...] = ()
     if card.ranks is not None and config.agent.adapter is not None:
         check_ranks(config.algorithm["name"], card.ranks, config.agent.adapter.rank)
@@ -180,7 +180,7 @@ def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
     if evaluation is not None:
         once = count_evaluated(evaluation, config.env.id, config.env.options)
         at_clients = {
-            "held_out": work.asked * (evaluations - 1),  # what clients have trained: not before round 1
+            "held_out": work.asked * (evaluations - 1),  # trained models, none before round 1
             OWN_WORLD: (work.clients + evaluation.newcomers) * evaluations,
             EVERY_WORLD: work.clients**2 * evaluations,
         }
@@ -209,8 +209,8 @@ def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
 def count_sent(
     config: RunConfig, agent: PlannedAgent, card: Card, ranks: Sequence[int], *, factors: bool = True
 ) -> float:
-    """The parameters in a message: those that are trained, but for factors that stay and rows that a client does not have, or
-    without factors."""
+    """The parameters in a message, as a mean over clients: the trained ones, except factors that are not sent and rows beyond a
+    client's rank."""
     adapter = config.agent.adapter
     if adapter is None:
         return agent.trainable
@@ -222,7 +222,7 @@ def count_sent(
 
 
 def count_base(config: RunConfig, agent: PlannedAgent, work: WorkPlan, ranks: Sequence[int]) -> float:
-    """The parameters in a change of the base, in the mean over the rounds after the first: its rank grows with every round."""
+    """The parameters in a change of the base, as the mean over the rounds after the first: its rank grows with every round."""
     adapter, rounds = config.agent.adapter, range(1, max(config.federation.rounds, 2))
     if adapter is None:
         return 0
@@ -288,7 +288,7 @@ ADAPTER_RANK = 32
 
 
 def check_fit(config: RunConfig) -> None:
-    """Refuse a run that cannot fit in any case; if only caches or activations might exceed the memory, it is tried."""
+    """Refuse a run that cannot fit in any case. A run of which only caches or activations might exceed the memory is tried."""
     if get_model(config.agent) is None:  # a program, or a tiny model
         return
     device_bytes = find_device_memory(config.agent.device)

@@ -1,7 +1,7 @@
 """The clients of a run on its report: their tasks, in which rounds they took part, and their success.
 
-`background.json` has what the rounds do not: the clients' tasks, and the success of the environment's expert on the evaluation
-tasks. It is written once when a run begins; the run itself does not use it.
+`background.json` has data that the records of rounds lack: the clients' tasks, and the success of the environment's expert on the
+evaluation tasks. It is written once when a run begins; the run itself does not use it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Record = Mapping[str, Any]
 FILE = "background.json"
 MAX_CLIENTS = 1000
-"""Clients whose mixtures are written; of larger federations these are the first."""
+"""Maximum number of clients whose mixtures are written; in a larger federation the first ones."""
 MAX_TASKS = 200
 """Tasks of a set that the expert plays: it is one line of a chart and must cost less than an evaluation."""
 MAX_ROWS, FIRST_ROWS = 60, 8
@@ -69,7 +69,7 @@ def write_background(folder: Path, client_split: ClientSplit, sets: Sequence[Ope
     from fedagentgym.learning.evaluation import evaluate
 
     expert, by_category = None, dict[str, float]()
-    # an expert that gives the answers of a data set is known in advance; an environment may have none
+    # an expert that gives the answers of a data set always succeeds, so it is not played; an environment may have no expert
     if sets and all(one.env.takes != "reply" for one in sets):
         played = []
         with contextlib.suppress(FedAgentGymError):
@@ -163,7 +163,7 @@ _COLUMNS: Mapping[str, Callable[[ClientRow], str]] = {
 
 
 def view_federation(records: Sequence[Record], background: Background | None) -> FederationView | None:
-    """Return what the report shows of the clients; None for a run with fewer than two."""
+    """Return the report's view of the clients; None for a run with fewer than two clients."""
     rows = collect_clients(records, background)
     total = max(len(rows), background.clients if background is not None else 0)
     if total < 2:

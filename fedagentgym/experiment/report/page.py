@@ -96,7 +96,7 @@ def write_report(folder: str | Path, records: Sequence[Record] | None = None) ->
 
 
 def read_comparison(folder: str | Path) -> AloneAndTogether | None:
-    """A finished run and clients that trained alone; None if there are none."""
+    """Compare a finished run with clients that trained alone; None if there are no such clients."""
     run = read_run(Path(folder))
     neighbours = find_neighbours(run.place, run.result)
     return compare_alone(run.records, run.result, run.after, run.background, neighbours)

@@ -1,9 +1,9 @@
-"""The results of a run: the sentence at the top of its report, the curve with what it is compared with, its categories, and
-who can do what before training, after one client has trained by itself, and after all have trained together.
+"""The results of a run: the sentence at the top of its report, the curve with its references, the success by category, and the
+success before training, of clients that trained alone, and of all clients together.
 
 A run is compared with baselines in neighbouring folders that have the same environment, clients, agent, warm start and seed.
-Both are evaluated on the same episodes, so that differences are taken task by task. They may have learned with other settings
-or for other rounds: the report then names these settings.
+The run and its baselines are evaluated on the same episodes, so that differences are taken task by task. If they learned with
+different settings or for different rounds, the report names these settings.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAX_CLIENTS = 4
 """Clients that trained alone, each of which gets a column."""
 COMPARED = ("zero-shot", "local", "centralized")
 MAX_NAMED = 4
-"""Settings that are named if two runs learned with others."""
+"""Maximum number of named settings in which two runs differ."""
 _SAME = ("env", "partition", "agent", "warm_start", "seed")
 
 
@@ -132,8 +132,8 @@ def describe_run(result: Record, records: Sequence[Record]) -> str:
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A finished run in a neighbouring folder, in the same environment and on the same tasks, with another method. It `differs`
-    in these settings of learning too."""
+    """A finished run in a neighbouring folder, in the same environment and on the same tasks, with another method. `differs`
+    lists the settings of learning that differ too."""
 
     algorithm: str
     success: float
@@ -172,14 +172,14 @@ def find_neighbours(place: Path, result: Record) -> list[Neighbour]:
 
 
 def _list_differences(ours: Record, theirs: Record) -> list[str]:
-    """The keys of the learning settings in which two configurations differ, and that of the rounds."""
+    """The keys in which two configurations differ, among the settings of learning and the number of rounds."""
     found = _list_unequal("learning", ours["learning"], theirs["learning"])
     found = [key for key in found if key.partition(".sharding")[0] != "learning"]  # it changes no result
     return found + _list_unequal("federation.rounds", ours["federation"]["rounds"], theirs["federation"]["rounds"])
 
 
 def _list_unequal(key: str, ours: object, theirs: object) -> list[str]:
-    """The keys below this one with unequal values; the key itself where two parts have other names."""
+    """The keys below this one with unequal values; the key itself if the parts have different names."""
     if isinstance(ours, Mapping) and isinstance(theirs, Mapping) and ours.get("name") == theirs.get("name"):
         names = sorted({*ours, *theirs})
         return [one for name in names for one in _list_unequal(f"{key}.{name}", ours.get(name), theirs.get(name))]
@@ -241,7 +241,7 @@ def make_client_dots(records: Sequence[Record], metric: str, name: str = "client
 
 @dataclass(frozen=True)
 class CategoryResults:
-    """The held-out categories of the last evaluation beside those of the first, worst first; those of each set; all numbers."""
+    """The held-out categories of the last evaluation beside the first, worst first; those of each set; a table of all numbers."""
 
     kind: str
     first: str
@@ -302,7 +302,7 @@ MAX_MATRIX = 10
 
 
 def _describe_clients(evaluation: Record) -> str:
-    """Return what was evaluated client by client: in its mixture of the held-out tasks, in its variant, in those of others."""
+    """The sentences on evaluations client by client: in its mixture of held-out tasks, in its variant, in others' variants."""
     sentences, at_clients = "", evaluation.get("at_clients") or {}
     for name, where in (("held_out", "by its own mixture of these tasks"), ("own_world", "in its own environment")):
         found = at_clients.get(name, {})
@@ -327,8 +327,8 @@ def _describe_clients(evaluation: Record) -> str:
 
 @dataclass(frozen=True)
 class LoneClient:
-    """A client that trained alone. The gains are what the federation's agent solves more than its own: of all tasks, of the
-    categories that it holds tasks of, and of the others. Its run `differs` in these settings from that of all."""
+    """A client that trained alone. The gains are the success of the federation's agent minus that of the client's own agent: on
+    all tasks, on the categories of which the client holds tasks, and on the others. `differs` lists settings that differ."""
 
     client: int
     held: frozenset[str]
@@ -385,7 +385,7 @@ class AloneAndTogether:
 
     @property
     def sentences(self) -> list[tuple[str, str]]:
-        """For each lone client the headline, what federating is worth to it, and where the difference comes from."""
+        """For each lone client a headline with its gain from federating, and a text on where the difference comes from."""
         together, said = read_estimate(self.together["overall"]).mean, []
         for one in self.alone:
             alone, steps = read_estimate(one.evaluation["overall"]).mean, ""
@@ -426,7 +426,7 @@ def compare_alone(
     background: Background | None,
     neighbours: Sequence[Neighbour],
 ) -> AloneAndTogether | None:
-    """Return what the runs beside this one show; None where no client trained alone, or this run has only one itself."""
+    """Compare this run with the neighbouring runs of lone clients; None if there are none, or for `local` and `zero-shot`."""
     evaluated = list_evaluated(records)
     lone = [one for one in neighbours if one.algorithm == "local"]
     if not evaluated or not lone or not result or result["algorithm"] in ("local", "zero-shot"):
