@@ -1,8 +1,8 @@
 """A space of any text, and the arguments of a reset.
 
 gymnasium's `Text` accepts only texts of a given alphabet and length, which its shared memory holds as indices into the alphabet.
-Actions and observations here are arbitrary: any Python string, lone surrogates included. A batch of texts is a tuple. For
-vector environments with shared memory each environment owns a range of bytes: a length, then UTF-8 (with surrogates).
+Actions and observations here are arbitrary: any Python string, lone surrogates included. A batch of texts is a tuple. In the
+shared memory of a vector environment, each environment owns a range of bytes: a length, then UTF-8 (with surrogates).
 """
 
 from __future__ import annotations
