@@ -228,7 +228,8 @@ class WebShopEnv(MisleadableEnv[WebShopOptions]):
         return WebShopExpert(self.site, min(self.max_turns, TURNS), obeyed)
 
     def follows(self, task: Task, actions: Sequence[str], procedure: str) -> bool:
-        """Return whether exactly the wanted options that are usual in this category were chosen; in its own category, all of them."""
+        """Return whether exactly the wanted options that are usual in the category `procedure` were chosen. For the goal's own
+        category, these are all wanted options."""
         goal = self._get_goal(task)
         chosen = list_chosen(goal, actions)
         obeyed = frozenset(goal.options) if procedure == goal.category else _collect_kinds(self.stock)[procedure]
