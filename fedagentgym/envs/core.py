@@ -51,7 +51,7 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
 
     Attributes:
         id: Class attribute, the environment's id, such as `me/Maze-v0`.
-        role: Class attribute, who the agent is and what it has to do: the beginning of every prompt.
+        role: Class attribute, the beginning of every prompt, which says who the agent is and what it has to do.
         action_help: Which actions there are and how they are written.
         takes: Class attribute, `command` or, if the environment grades whole replies, `reply`.
         pool: The tasks that are played.

@@ -104,8 +104,8 @@ def _unwrap(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
         env = env.env
     if lost:
         raise OptionError(
-            f"wrappers are not played here: {', '.join(lost)}; give the environment without them (env.unwrapped); its option"
-            " max_turns limits the turns, max_episode_steps does not"
+            f"wrappers are not played here: {', '.join(lost)}; give the environment without them (env.unwrapped), and limit"
+            " the turns with its option max_turns in place of max_episode_steps"
         )
     return env
 
@@ -161,7 +161,7 @@ def make(
         The environment.
 
     Raises:
-        UnknownNameError: If a split, a variant or a task is unknown, or an option is none of the words that it allows.
+        UnknownNameError: If a split, a variant or a task is unknown, or an option's value is no word that it allows.
         OptionError: If another argument cannot be used.
         DataError: If there are no tasks to play, or they are not those that `tasks` names.
     """

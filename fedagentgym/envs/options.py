@@ -137,7 +137,7 @@ class EnvOptions(Settings):
         super().__pydantic_init_subclass__(**options)
         if taken := sorted(RESERVED & set(cls.model_fields)):
             raise OptionError(
-                f"{cls.__name__} has an option {taken[0]!r}, which is what gymnasium.make or open_env takes itself: choose"
+                f"{cls.__name__} has an option {taken[0]!r}, which is an argument of gymnasium.make or open_env: choose"
                 " another name"
             )
 
@@ -247,7 +247,7 @@ class EnvOptions(Settings):
                 is_path = mark == "local" and not _is_installed(value)
                 if name in part.model_fields_set and (mark == "owner" or (is_path and not paths)):
                     what = "a path on this machine" if is_path else "a protection of this machine"
-                    raise DataError(f"{where}: {name!r} concerns {what}, which only its user decides: give it yourself")
+                    raise DataError(f"{where}: {name!r} concerns {what}, which only its user decides; set it yourself")
 
     def _keep(self, names: Any, marks: Sequence[Mark]) -> dict[str, Any]:
         """The plain values of options with these marks. Values without a plain form, such as functions, are left out: the digest

@@ -1,8 +1,8 @@
 """An ordered pool of tasks: ids, categories, a digest that identifies the data, and payloads that are made on demand.
 
-In one process, environments of a class with `shares_pools` share the pool if their options are the same. A pool that an
-environment loaded is pickled as the options that it was loaded with, not as its tasks, and it is loaded again (or found in
-memory) when it is unpickled.
+In one process, environments of a class with `shares_pools` share the pool if their options are the same and name no local
+data. A pool that an environment loaded is pickled as the options that it was loaded with, not as its tasks, and it is loaded
+again (or found in memory) when it is unpickled.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def read_task_option(options: Any) -> str | None:
     if not options:
         return None
     if surplus := [name for name in options if name != "task"]:
-        raise OptionError(f"unknown reset option {show_value(surplus[0])}: the one known is 'task'")
+        raise OptionError(f"unknown reset option {show_value(surplus[0])}: the only one is 'task'")
     if not isinstance(options["task"], str):
         raise OptionError(f"the reset option 'task' is a task id, got {show_value(options['task'])}")
     return str(options["task"])

@@ -230,7 +230,7 @@ def _check_drawn(settings: Variant, drawn: object) -> ClientVariant | None:
         return drawn
     wanted = settings.client_variant.__name__
     raise OptionError(
-        f"the variant {settings.kind!r}: draw returned {show_value(drawn)}: it returns an instance of {wanted}"
+        f"the variant {settings.kind!r}: draw must return an instance of {wanted}, got {show_value(drawn)}"
     )
 
 

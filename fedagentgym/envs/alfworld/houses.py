@@ -1,11 +1,11 @@
 """Generated games and their pools. A game is a household task in a furnished room, drawn from the figures for its key.
 
-A game is made in five steps, all from the one stream of its key:
+A game is made in five steps, from random streams that its key determines:
 
 1. the goal: a combination of object and destination that the room kind, the scenes of the split and the size allow, weighted
    as the figures state for the task type;
 2. the layout: a scene that has the destination, weighted by how often it was used, or one of the owner's private rooms;
-3. the things: one to four of the target (two and more for Pick2), one to three of every other kind that belongs to the room;
+3. the objects: one to four of the target's kind (at least two for Pick2), one to three of every other kind in the room;
 4. their places, by the figures of their kind. No target starts where the goal already holds, in the appliance that is to
    treat it, or out of reach; everything else may lie on the floor in full rooms, where it cannot be picked up;
 5. the wording of the task sentence.

@@ -220,7 +220,7 @@ class _Window:
                 return self._text[self._at]
             if not self._read_more():
                 raise DataError(
-                    f"{self._path} ends too early (after {self._before + self._at} characters): is it whole?"
+                    f"{self._path} ends too early (after {self._before + self._at} characters): is the file complete?"
                 )
 
     def expect(self, symbol: str) -> None:
