@@ -1,7 +1,7 @@
 """Environments whose experts can be misled: a misled expert follows another procedure than the one that solves the task.
 
-Such an environment can teach an agent misconceptions (`learning/misconceptions.py`): demonstrations that, in some categories,
-follow another category's procedure more often than the right one. Training on tasks of these categories can correct them.
+Such an environment can teach an agent misconceptions (`learning/misconceptions.py`): in some categories, demonstrations follow
+another category's procedure more often than the right one. Training on tasks of these categories can correct them.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 An environment declares its variants on its class (`TextEnv.variants`); `register_variant` adds one to any environment. A
 `Variant` holds the requested parameters (`federate(variant={"kind": "volume", "share": 0.3})`) and draws a `ClientVariant`
-for each client. The draw depends only on (seed, client) and is therefore the same in every round and process. It is stored
-in the split file as plain JSON and passed to the environment as its option `variant`. Evaluation uses no variant, except where
-`evaluation.at_clients` asks for the clients' own variants.
+for each client. The draw depends only on these parameters, the seed and the client, so it is the same in every round and
+process. It is stored in the split file as plain JSON and passed to the environment as its option `variant`. Evaluation uses no
+variant, except where `evaluation.at_clients` asks for the clients' own variants.
 """
 
 from __future__ import annotations

@@ -136,10 +136,10 @@ class HouseOptions(EnvOptions):
 class ALFWorldEnv(MisleadableEnv[HouseOptions]):
     """Find, fetch, clean, heat, cool and place things in a house that shows itself only as text.
 
-    **Tasks.** Put an object somewhere (`Pick`), two of a kind (`Pick2`), cleaned (`Clean`), heated (`Heat`) or cooled
-    (`Cool`), or look at one under a lamp (`Look`). By default houses are generated after ALFRED's counts, in the sizes
-    `tiny`, `small` and `full`, the last two with ALFWorld's own numbers of games. `games=FOLDER` plays every `game.tw-pddl`
-    below a folder, and `games="installed"` the real data set after it was imported.
+    **Tasks.** Put an object somewhere (`Pick`), or two of a kind (`Pick2`), or one that has to be cleaned (`Clean`), heated
+    (`Heat`) or cooled (`Cool`) first, or look at an object under a lamp (`Look`). By default houses are generated after
+    ALFRED's counts, in the sizes `tiny`, `small` and `full`, the last two with ALFWorld's own numbers of games. `games=FOLDER`
+    plays every `game.tw-pddl` below a folder, and `games="installed"` the real data set after it was imported.
     **Actions.** The commands listed in `info["admissible"]`, such as `go to fridge 1` or `heat egg 2 with microwave 1`;
     anything else answers `Nothing happens.` and costs a turn.
     **Observations.** ALFWorld's texts. `info["wording"]` names which of the two wordings a game uses: `move X to Y`

@@ -160,7 +160,7 @@ def build_folder_index(folder: Path) -> FolderIndex:
 
 
 def cache_index(folder: Path, index: FolderIndex) -> None:
-    """Store an index in the cache; a cache that cannot be written is logged, since it only costs time."""
+    """Store an index in the cache; if it cannot be written, a warning is logged, since only time is lost."""
     content = {
         "state": digest([INDEX_VERSION, _list_game_files(folder)]),
         "entries": index.entries,

@@ -6,8 +6,7 @@ package. A file read back gives the same `Game`.
 The real engine makes its texts with the grammar inside each game file. Two grammars are known, today's (`move`) and that of
 earlier releases (`put`). Each is recognised by the digest of its text without the task sentence, with white space normalised.
 Games with another grammar are refused: an engine that guesses at unknown rules would answer wrongly without notice. When a
-game file is written, domain and grammar are those of the installed package; for `put`, its few changes since the earlier
-releases are undone.
+game file with the wording `put` is written, the few changes since the earlier releases are undone in the installed texts.
 """
 
 from __future__ import annotations

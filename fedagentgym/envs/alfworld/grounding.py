@@ -56,7 +56,7 @@ TYPES = ("agent", "location", "receptacle", "object", "rtype", "otype")
 
 
 def ground(game: Game, relaxed: bool = False) -> Node:
-    """The goal of a game over its own receptacles and objects; `relaxed` takes "not" and "forall" for fulfilled."""
+    """The goal of a game over its own receptacles and objects; `relaxed` treats "not" and "forall" as fulfilled."""
     check_form(game.goal)
     return _Grounder(game, relaxed).ground_formula(game.goal, {})
 

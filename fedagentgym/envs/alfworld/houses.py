@@ -1,4 +1,4 @@
-"""Generated games and their pools. A game is a household task in a furnished room, drawn from the figures for its key.
+"""Generated games and their pools. A game is a household task in a furnished room, drawn from ALFRED's figures by its key.
 
 A game is made in five steps, from random streams that its key determines:
 

@@ -362,7 +362,7 @@ class SkillsEnv(MisleadableEnv[SkillsOptions]):
         return SkillsExpert(self.options.manners, self.options.replies, changed=self._changed)
 
     def list_procedures(self) -> Mapping[str, Procedures]:
-        """Every category with its procedure and those of the others."""
+        """Each category, with its procedure and the other procedures in use."""
         own = {**self.world.assign_procedures(), **self._changed}
         in_use = sorted(set(own.values()))
         return {town: Procedures(mine, tuple(one for one in in_use if one != mine)) for town, mine in own.items()}

@@ -207,7 +207,7 @@ def _make_member(
 
 
 def _draw_options(draw: WordStream, family: _Family, layout: ShopLayout) -> Mapping[str, Sequence[str]]:
-    """Fashion sells in grids of colours and sizes; elsewhere one short list is usual and many products have none."""
+    """The options of a product: in fashion a grid of colours and sizes, elsewhere usually one short list or none."""
     if family.department.name == "fashion":
         return {
             "Color": draw.sample(VALUES["color"], 4 + draw.draw_below(6)),

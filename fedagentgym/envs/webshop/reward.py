@@ -105,7 +105,7 @@ _FUNCTION_WORDS = frozenset(
 @lru_cache(maxsize=1 << 14)
 def extract_nouns_by_rule(title: str) -> tuple[str, ...]:
     """Words of two letters or more that are not function words, lower-case, with repetitions. Adjectives count as nouns:
-    in shop titles that is nearer to what taggers say than any short list of them (docs/reference/environments/webshop.md).
+    in shop titles, this is closer to taggers than a short list of adjectives would be (docs/reference/environments/webshop.md).
 
     >>> extract_nouns_by_rule("Rusticware 921ORB Kitchen and Bath Cabinet Knob")
     ('rusticware', 'orb', 'kitchen', 'bath', 'cabinet', 'knob')
