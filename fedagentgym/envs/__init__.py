@@ -1,4 +1,4 @@
-"""Environments and their tasks. Imports nothing about clients or models."""
+"""Environments and their tasks. This package imports nothing about clients or models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The base class of every environment: gymnasium's interface, and one in which episodes are values that never change."""
+"""The base class of every environment: gymnasium's interface, and batch methods whose episodes are immutable values."""
 
 from __future__ import annotations
 
@@ -34,27 +34,28 @@ from fedagentgym.envs.view import (
 )
 
 SUCCESS_REWARD = 10.0
-_new = tuple.__new__  # a named tuple's own constructor costs three times as much, and lockstep play makes one per step
+_new = tuple.__new__  # the constructor of a named tuple takes three times as long, and every step makes an Episode
 
 
 OptionsType = TypeVar("OptionsType", bound=EnvOptions, default=Any)
 
 
 class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
-    """Base class of environments: derive a class, set the class attributes, and write `load_pool`, `begin` and `advance`.
+    """Base class of environments: derive a class, set the class attributes, and define `load_pool`, `begin` and `advance`.
 
-    Options of your own are a class, `TextEnv[MyOptions]`; `self.options` are the checked values. Five more methods are optional:
-    `expert`, for warm starts and hardness labels, `vocabulary`, for small models, `goal`, if agents repeat the task in every
-    prompt, `find_member`, if tasks are of several environments, and `set_up`, for what is made once. `gymnasium.make`, `open_env`
-    and clients of a split make the environment, `fedagentgym.testing.check_env` checks it.
+    Declare options in a class and name it in brackets, `TextEnv[MyOptions]`; `self.options` holds the checked values. Five more
+    methods are optional: `expert` for warm starts and hardness labels, `vocabulary` for small models, `goal` if agents repeat the
+    task in every prompt, `find_member` if the tasks belong to several environments, and `set_up` for tables and processes that
+    are made once. Make the environment with `gymnasium.make`, `open_env` or a client of a split, and check it with
+    `fedagentgym.testing.check_env`.
 
     Attributes:
         id: Class attribute, the environment's id, such as `me/Maze-v0`.
-        role: Class attribute, who the agent is and what it has to do: the beginning of every prompt.
+        role: Class attribute, the beginning of every prompt, which says who the agent is and what it has to do.
         action_help: Which actions there are and how they are written.
         takes: Class attribute, `command` or, if the environment grades whole replies, `reply`.
         pool: The tasks that are played.
-        task_set: The value that names these tasks, for records and for other environments.
+        task_set: The value that identifies these tasks in records and in other environments.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["human", "ansi"], "render_fps": 4}  # noqa: RUF012 - gymnasium declares it as an instance variable
@@ -70,17 +71,17 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
     reward_names: ClassVar[tuple[str, ...]] = ()
     """The components that `View.rewards` may contain."""
     payload_type: ClassVar[Any] = Any
-    """The type of the payloads, by which tasks are read from files; JSON values need none."""
+    """The type of the payloads, needed to read tasks from files; payloads that are JSON values need none."""
     variants: ClassVar[tuple[type[Variant], ...]] = ()
-    """The ways in which the environments of clients can differ; `federate(variant=...)` takes one of these."""
+    """The ways in which the environments of clients can differ; `federate(variant=...)` names one of them."""
     shares_pools: ClassVar[bool] = False
     """True if all environments of a process that were made with the same options may share one pool."""
 
     pool: TaskPool
-    whole_pool: TaskPool  # of which `pool` may be a part
+    whole_pool: TaskPool  # all tasks of the split; `pool` is this pool or a part of it
     remake: partial[TextEnv[Any]]  # the call that made this environment
     _spec: EnvSpec | None = None
-    _steps: Sequence[Step] = ()  # the history that `render` shows, in a render mode alone
+    _steps: Sequence[Step] = ()  # the steps that `render` shows; kept only in a render mode
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -95,7 +96,7 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
         pool: TaskPool | None = None,
         **given: Any,
     ) -> None:
-        """Called by `build` alone, with checked options; `pool` is the pool that was given in place of the environment's own."""
+        """Called only by `build`, with checked options; a given `pool` replaces the environment's own."""
         if options is None or given:
             raise OptionError(
                 f"an environment is made by open_env({type(self).__name__}, ...) or gymnasium.make, not called"
@@ -109,38 +110,38 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
         self.set_up()
 
     def set_up(self) -> None:
-        """Make what is needed before tasks are loaded: tables, indexes, processes; override this if there is something."""
+        """Override this to make tables, indexes or processes before tasks are loaded; by default, nothing is made."""
 
     def load_pool(self, split: str) -> TaskPool:
-        """Load the tasks of a split; every environment writes this. It is called when the environment is made.
+        """Load the tasks of a split, when the environment is made. Every environment must define this method.
 
         Args:
-            split: The canonical name of a split, or `all` for the tasks of every split in native order; those of `unseen` may
-                be left out of it.
+            split: The canonical name of a split, or `all` for the tasks of every split in the order of the data; `all` may leave
+                out the tasks of `unseen`.
 
         Returns:
-            The pool under this environment's options.
+            The pool for this environment's options.
         """
         raise OptionError(f"{type(self).__name__} does not define load_pool(split), which every environment needs")
 
     def begin(self, task: Task, seed: int) -> tuple[Any, View]:
-        """Start an episode; every environment writes this.
+        """Start an episode. Every environment must define this method.
 
         Args:
-            task: The task; `task.payload` is what `load_pool` put there.
+            task: The task; `task.payload` is the payload from `load_pool`.
             seed: Seed of all random choices of the episode.
 
         Returns:
-            The first state, any value that is never changed, and the first view.
+            The first state, which can be any value that is never changed, and the first view.
         """
         raise OptionError(f"{type(self).__name__} does not define begin(task, seed), which every environment needs")
 
     def advance(self, state: Any, action: str) -> tuple[Any, View]:
-        """Play one action; every environment writes this.
+        """Play one action. Every environment must define this method.
 
         Args:
             state: The state before the action; it must not be changed.
-            action: Any text. One that is not understood gives a view with `valid=False`.
+            action: Any text. If it is not understood, return a view with `valid=False`.
 
         Returns:
             The state and the view after the action.
@@ -150,11 +151,10 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
         )
 
     def vocabulary(self) -> Iterable[str]:
-        """Return the words of observations and actions, for models with a small vocabulary; by default they are collected by
-        random play.
+        """Return the words of observations and actions, for models with a small vocabulary.
 
         Returns:
-            The words.
+            The words; empty by default, and the words are then collected by random play.
         """
         return ()
 
@@ -184,12 +184,12 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
             task: The task.
 
         Returns:
-            The line; empty, as by default, if observations contain it.
+            The line, or an empty text, the default, if observations contain the task.
         """
         return ""
 
     def find_member(self, task: Task) -> TextEnv:
-        """Return the environment in whose words a task is put to an agent; override this in a mixture.
+        """Return the environment whose prompts are used for a task; override this in a mixture of environments.
 
         Args:
             task: The task.
@@ -200,17 +200,18 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
         return self
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start an episode, as for every gymnasium environment.
+        """Start an episode.
 
         Args:
-            seed: Seed of the episode. Without one it is drawn from the generator of the last reset that had one.
-            options: `{"task": id}` plays this task. Otherwise one is drawn, or with `order="once"` the one after the last
-                (with a seed, the one whose index is the seed).
+            seed: Seed of the episode. By default it is drawn from gymnasium's generator, which the last given seed initialised.
+            options: `{"task": id}` plays this task. Otherwise a task is drawn; with `order="once"` it is the task after the last
+                one, or with a seed the task at that index of the pool.
 
         Returns:
             The observation, and `info`: `task`, `category`, `turn`, `prompt` (the next message to a chat model: at the start the
-            whole prompt, then what is seen), `admissible` (the possible actions if they are listed; free text replaces a slot, as
-            in `search[<query>]`), `valid` (whether the last action was understood), `score`, `success`, `rewards` by component.
+            whole prompt, later the observation and the actions), `admissible` (the possible actions if they are listed; free text
+            replaces a slot, as in `search[<query>]`), `valid` (whether the last action was understood), `score`, `success`, and
+            `rewards` by component.
 
         Raises:
             OptionError: If the seed or an option is impossible.
@@ -232,7 +233,7 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
         return self._episode.view.observation, make_info(self, None)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Play one action, as for every gymnasium environment.
+        """Play one action.
 
         Args:
             action: Any text. One that is not understood takes a turn and is reported as `valid: False`.
@@ -242,7 +243,7 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
             (`truncated`), and `info` as for `reset`.
 
         Raises:
-            OptionError: If the action is no text, or `reset` was not called.
+            OptionError: If the action is not a text, or `reset` was not called before.
         """
         if not isinstance(action, str):
             raise OptionError(f"an action is a string, got {type(action).__name__}")
@@ -274,7 +275,7 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
 
     @property
     def spec(self) -> EnvSpec | None:
-        """The gymnasium spec that this environment was made from, with the actual number of turns of an episode."""
+        """The gymnasium spec that this environment was made from; its `max_episode_steps` is the limit of turns here."""
         return self._spec
 
     @spec.setter
@@ -289,17 +290,17 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
         return self._episode
 
     def snapshot(self) -> Episode:
-        """The current episode, for `restore`."""
+        """Return the current episode, which `restore` takes."""
         return self.episode
 
     def restore(self, snapshot: Episode) -> None:
         """Continue from a snapshot.
 
         Args:
-            snapshot: A value that `snapshot` returned, of an environment with the same options, in this or another process.
+            snapshot: The result of `snapshot`, in this or another process, of an environment with the same options.
 
         Raises:
-            OptionError: If it is no snapshot of this environment.
+            OptionError: If it is not an episode of this environment.
         """
         if not isinstance(snapshot, Episode) or snapshot.task.env != self.id:
             raise OptionError(f"{self.id}: not a snapshot of this environment")
@@ -334,7 +335,7 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
 
         Args:
             episodes: The episodes; they are values and do not change.
-            actions: The action of each.
+            actions: The action in each episode.
 
         Returns:
             The episodes after their actions.
@@ -347,7 +348,7 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
         after = []
         for (task, seed, turn, state, shown, *_), action in zip(episodes, actions, strict=True):
             if "<" in action and action in (shown.admissible or ()) and SLOT.search(action):
-                action = ""  # a slot that nothing fills is no action
+                action = ""  # an action whose slot was not filled is not understood
             action = action if self.variant is None else self._change_action(action)
             state, view = self._see(task, "advance", self.advance(state, action))
             done, turn = view.done, turn + 1
@@ -358,7 +359,7 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
         return after
 
     def _see(self, task: Task, method: str, found: tuple[Any, View]) -> tuple[Any, View]:
-        """The state and what this client sees of it."""
+        """The checked state and view; the view as this client sees it, without grades if the task is not graded."""
         if type(found) is not tuple or len(found) != 2 or not isinstance(found[1], View):
             raise OptionError(explain_moment(f"{type(self).__name__}.{method}", found))
         state, view = found
@@ -382,7 +383,7 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
         return changed
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """It is pickled and copied as its options and its current episode; the rest is made again."""
+        """An environment is pickled and copied as its options and its current episode; everything else is made again."""
         kept = ("_episode", "_np_random", "_np_random_seed", "_spec", "_steps")
         return self.remake, (), {name: deepcopy(getattr(self, name)) for name in kept}
 
@@ -411,7 +412,7 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
 
     @cached_property
     def task_set(self) -> TaskSet:
-        """The value that names this environment's tasks, for records and for other environments (`tasks=`)."""
+        """The value that identifies this environment's tasks in records and in other environments (`tasks=`)."""
         return TaskSet(self.id, self.options.deciding, self.whole_pool.split, self.whole_pool.digest, self.pool.ids)
 
     def split_sizes(self) -> dict[str, int]:

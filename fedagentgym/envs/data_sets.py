@@ -19,7 +19,7 @@ Counts = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Findings:
-    """The content of a data set: its tasks by split, the identity of the data, and which rows are not used.
+    """The content of a data set: its tasks by split, the digest of the data, and the rows that are not used.
 
     `skipped` gives the place of every unusable row and the reason; `left_out` counts other unused rows by reason.
     """
@@ -36,10 +36,10 @@ class Findings:
 
 @dataclass(frozen=True)
 class DataSet:
-    """One data set. `use` are the options that play it; `published` are the published numbers of tasks of each form.
+    """One data set. `use` names the options that play it; `published` holds the number of tasks by split for each published form.
 
-    `install` takes files or a folder and a configuration, `download` a configuration, `check` both; a set without
-    configurations receives None.
+    `install` and `check` take a path (a file or a folder) and a configuration, `download` takes a configuration only. For a data
+    set without configurations, the configuration is None.
     """
 
     name: str
@@ -53,7 +53,7 @@ class DataSet:
     check: Callable[[Path | None, str | None], Findings]
     download: Callable[[str | None], Path] | None = None
     origin: str = ""
-    """The page from which files are fetched by hand, of a set that is not downloaded."""
+    """The page from which users fetch the files of a data set that cannot be downloaded automatically."""
 
     @property
     def folder(self) -> Path:
@@ -61,7 +61,7 @@ class DataSet:
         return data_folder(self.name)
 
     def add(self, source: Path | None, subset: str | None = None) -> Path:
-        """Install a copy, or download the set; returns its folder."""
+        """Install a local copy, or download the data set without one; return its folder."""
         if self.folder.exists():
             raise DataError(
                 f"{self.name} is installed already, in {self.folder}: remove that folder to install it again"
@@ -83,7 +83,7 @@ def list_data_sets() -> dict[str, DataSet]:
 
 
 def find_data_set(name: str) -> DataSet:
-    """The data set of a name; case and separators are ignored."""
+    """The data set with this name; case and separators are ignored."""
     from fedagentgym.envs.reasoning.sources import find_source
 
     known = list_data_sets()

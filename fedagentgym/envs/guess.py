@@ -37,7 +37,7 @@ class GuessState(NamedTuple):
 
 
 class GuessOptions(EnvOptions):
-    """The numbers that are hidden."""
+    """Options of the game: the seed of the hidden numbers."""
 
     seed: int = task(0, description="seed of the hidden numbers")
 
@@ -61,7 +61,7 @@ class GuessEnv(TextEnv[GuessOptions]):
     reward_names = ("accuracy/guess",)
 
     def load_pool(self, split: str) -> TaskPool:
-        """Numbers drawn for (seed, split, index); `all` is one split after the other."""
+        """Draw the number of each (seed, split, index); `all` is one split after the other."""
         if split == "all":
             parts = [self.load_pool(part) for part in self.splits]
             tasks = [task for part in parts for task in part]

@@ -1,7 +1,7 @@
 """The one way to make an environment: from an id and options, or from a client of a split, with checked tasks.
 
-Everything that a caller can get wrong is checked here, once: the options by their class, the split, the pool and the tasks by
-their digest, and that the class is an environment's. The code that it calls checks nothing again.
+All arguments of a caller are checked here, once: the class, the options (by their class), the split, the pool, and the tasks
+(by their digest). The functions that are called from here check none of them again.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _lock = threading.RLock()
 
 
 class EnvOpener(Protocol):
-    """A client of a split: what opens an environment."""
+    """An object that opens an environment, such as a client of a split."""
 
     def open_env(self) -> TextEnv: ...
 
 
 HARMLESS = (gymnasium.wrappers.OrderEnforcing, gymnasium.wrappers.PassiveEnvChecker, ShowPrompt)
-"""The wrappers that `gymnasium.make` adds, and this package's own, which shows what every agent here is shown anyway."""
+"""The wrappers that may be left out: those of `gymnasium.make`, and this package's own, whose prompt every agent here reads."""
 EnvLike = str | type[TextEnv] | gymnasium.Env[Any, Any] | EnvOpener
-"""The forms in which functions take an environment: id or short name, class, an environment, wrapped or not, or a client."""
+"""The ways to name an environment: an id or short name, a class, an environment (wrapped or not), or a client."""
 
 
 E = TypeVar("E", bound=TextEnv)
@@ -59,8 +59,9 @@ def open_env(env: EnvLike, **options: Any) -> TextEnv:
 
     Args:
         env: A registered id, such as `fedagentgym/Guess-v0`, its short name, `Guess`, or its class. An environment is returned
-            without the wrappers of `gymnasium.make`; others are refused. A client of a split opens its own.
-        **options: With an id or class: options, `split=`, `tasks=`, and `client_split=` with `client=`, as for `gymnasium.make`.
+            without the wrappers of `gymnasium.make`; other wrappers are refused. A client of a split opens its own environment.
+        **options: With an id or a class, the options of the environment, `split=` and `tasks=`. With an id, also `client_split=`
+            together with `client=`, as for `gymnasium.make`.
 
     Returns:
         The environment itself, with its batch methods (`reset_many`, `step_many`).
@@ -95,7 +96,7 @@ def open_env(env: EnvLike, **options: Any) -> TextEnv:
 
 
 def _unwrap(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
-    """The environment within wrappers that change nothing; others would be left out of every episode without a word."""
+    """The environment inside harmless wrappers. Others are refused, since episodes would silently be played without them."""
     lost = list[str]()
     while isinstance(env, gymnasium.Wrapper):
         if not isinstance(env, HARMLESS):
@@ -103,8 +104,8 @@ def _unwrap(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
         env = env.env
     if lost:
         raise OptionError(
-            f"wrappers are not played here: {', '.join(lost)}; give the environment without them (env.unwrapped); its option"
-            " max_turns limits the turns, max_episode_steps does not"
+            f"wrappers are not played here: {', '.join(lost)}; give the environment without them (env.unwrapped), and limit"
+            " the turns with its option max_turns in place of max_episode_steps"
         )
     return env
 
@@ -118,10 +119,10 @@ def check_env_class(env_id: str, found: object) -> type[TextEnv]:
     """The registered object, if it is an environment's class with this id."""
     if not (isinstance(found, type) and issubclass(found, TextEnv)):
         raise OptionError(f"{env_id} is no text environment: {show_value(found)} is no class derived from TextEnv")
-    own = getattr(found, "id", env_id)  # one without an id is refused when it is made
+    own = getattr(found, "id", env_id)  # `make` refuses a class without an id
     if isinstance(own, str) and own != env_id:
         raise OptionError(
-            f"{found.__name__} is registered as {env_id!r}, but its class attribute id is {own!r}: both are the same"
+            f"{found.__name__} is registered as {env_id!r}, but its class attribute id is {own!r}: both must be the same"
         )
     return found
 
@@ -160,8 +161,8 @@ def make(
         The environment.
 
     Raises:
-        UnknownNameError: If a split, a variant, a task or the word of an option is unknown.
-        OptionError: If another option is impossible.
+        UnknownNameError: If a split, a variant or a task is unknown, or an option's value is no word that it allows.
+        OptionError: If another argument cannot be used.
         DataError: If there are no tasks to play, or they are not those that `tasks` names.
     """
     for attribute in ("id", "role", "action_help"):
@@ -169,8 +170,8 @@ def make(
             raise OptionError(f"{cls.__name__} needs a class attribute {attribute!r}, a text")
     if cls.__init__ is not TextEnv.__init__:
         raise OptionError(
-            f"{cls.__name__} defines __init__: options are a class, `class {cls.__name__}(TextEnv[MyOptions])`, whose values are"
-            " self.options, and what is made once is made in set_up(self)"
+            f"{cls.__name__} defines __init__: options are a class, `class {cls.__name__}(TextEnv[MyOptions])`, with the values"
+            " in self.options; make tables and processes in set_up(self)"
         )
     if (
         isinstance(cls.default_max_turns, bool)
@@ -227,7 +228,7 @@ def build(
     pool: TaskPool | None = None,
     variant: Mapping[str, Any] | None = None,
 ) -> E:
-    """An environment of a class that was checked, with checked options and the canonical name of a split."""
+    """Make an environment of a checked class, with checked options and the canonical name of a split."""
     drawn = None if variant is None else load_variant(cls.id, cls.variants, variant)
     env = cls(options, variant=drawn, pool=pool)
     env.remake = partial(build, cls, options, split=split, tasks=tasks, pool=pool, variant=variant)
@@ -241,8 +242,8 @@ def build(
         places = "".join(f" or {name}=" for name, mark in options.get_marks().items() if mark == "local")
         raise DataError(
             f"{env.id}: the tasks were named for the pool {shorten_digest(tasks.pool)} (split {tasks.split!r}, options "
-            f"{dict(tasks.options)}), this environment has {shorten_digest(whole.digest)}: give no other "
-            f"options, pool={places} than those that the tasks were chosen with"
+            f"{dict(tasks.options)}), this environment has {shorten_digest(whole.digest)}: give the "
+            f"options, pool={places} that the tasks were chosen with"
         )
     env.pool = whole if tasks is None else whole.subset(tasks.ids if isinstance(tasks, TaskSet) else tasks)
     if not len(env.pool):
@@ -261,7 +262,7 @@ class Origin(NamedTuple):
     split: str
 
     def load(self) -> TaskPool:
-        """The pool again: the shared one, or loaded from its data."""
+        """Return the pool: the shared one if it is in memory, otherwise loaded from its data."""
         return make(self.environment, **{**self.options, "split": self.split}).pool
 
     def open_env(self, pool: TaskPool) -> TextEnv:
@@ -278,7 +279,7 @@ def open_pool(env: TextEnv, split: str) -> TaskPool:
     if env.shares_pools and not env.options.names_local_data:
         try:
             key = (origin.environment, split, canonical_json(origin.options))
-        except DataError:  # an option that is no plain value, such as a function: such options cannot be compared
+        except DataError:  # an option that is not a plain value, such as a function, cannot be compared
             key = None
     if key is None:
         return _load_pool(env, split, origin)

@@ -1,7 +1,7 @@
-"""Environments whose experts can be misled: they follow another procedure than the one that solves the task.
+"""Environments whose experts can be misled: a misled expert follows another procedure than the one that solves the task.
 
-Such an environment can teach an agent misconceptions (`learning/misconceptions.py`): demonstrations that, in some categories,
-follow another category's procedure more often than the right one. Training on tasks of these categories can correct them.
+Such an environment can teach an agent misconceptions (`learning/misconceptions.py`): in some categories, demonstrations follow
+another category's procedure more often than the right one. Training on tasks of these categories can correct them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Procedures(NamedTuple):
     """The procedures of a category.
 
     Attributes:
-        own: The one that solves its tasks.
-        others: Those that could be mistaken for it.
+        own: The procedure that solves the tasks of the category.
+        others: Procedures that could be mistaken for it.
     """
 
     own: str
@@ -29,9 +29,10 @@ class Procedures(NamedTuple):
 
 
 class MisleadableEnv(TextEnv[OptionsType]):
-    """Base class of environments in which one procedure can be mistaken for another: write the two further methods too.
+    """Base class of environments in which one procedure can be mistaken for another.
 
-    `fedagentgym.learning.make_misled_experts` demonstrates such mistakes, to start agents with misconceptions.
+    Derived classes also define `list_procedures` and `misled_expert`. `fedagentgym.learning.make_misled_experts` uses both to
+    demonstrate such mistakes, so that agents start with misconceptions.
     """
 
     @abstractmethod
@@ -54,7 +55,7 @@ class MisleadableEnv(TextEnv[OptionsType]):
         """
 
     def follows(self, task: Task, actions: Sequence[str], procedure: str) -> bool:
-        """Return whether actions follow a procedure; by default, whether its expert plays the same.
+        """Return whether actions follow a procedure; by default, whether its misled expert plays the same actions.
 
         Args:
             task: The task.
@@ -62,7 +63,7 @@ class MisleadableEnv(TextEnv[OptionsType]):
             procedure: Name of the procedure.
 
         Returns:
-            Whether they follow it; False without actions.
+            True if they follow it; False if there are no actions.
         """
         (episode,) = self.reset_many([task], [0])
         expert = self.misled_expert(procedure)

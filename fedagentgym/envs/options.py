@@ -5,10 +5,11 @@
         show_images: bool = play(False, description="whether pages have pictures")
         data: str | None = local(None, description="folder of your own products")
 
-`task` decides which tasks there are; so does a field without a mark. `play` decides how they are played: only such options can be
-given beside a client split. `local` is a place on this machine and `owner` a decision of its owner; neither is ever stored, sent,
-or taken from others, but for the value `installed`. Everything else follows from this class: the keywords of `gymnasium.make`,
-what splits, records and digests hold, what is transmitted, the reference page, and the nearest name of a misspelt option.
+A `task` option, or a field without a mark, decides which tasks there are; beside a client split it must have the split's value.
+A `play` option decides how tasks are played. A `local` option is a path on this machine, and an `owner` option a decision of the
+machine's owner; the values of these two are never stored, sent or accepted from others, except the word `installed`. Everything
+else is derived from this class: the keywords of `gymnasium.make`, the content of splits, records, digests and messages, the
+reference page, and the nearest name of a misspelt option.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from fedagentgym.base.settings import Settings, choose_fault
 
 Mark = Literal["task", "play", "local", "owner"]
 INSTALLED = "installed"
-"""The value of a `local` option that names the data set which `fedagentgym data` installs: it means the same everywhere."""
+"""The value of a `local` option for the data set that `fedagentgym data` installs, which is the same on every machine."""
 
 
 def task(default: Any, *, description: str, **limits: Any) -> Any:
@@ -65,7 +66,7 @@ def play(default: Any, *, description: str, **limits: Any) -> Any:
 
 
 def local(default: Any, *, description: str, **limits: Any) -> Any:
-    """Declare an option that is a place on this machine; the digest of a pool identifies the data that is found there.
+    """Declare an option that is a path on this machine; the digest of a pool identifies the data at this path.
 
     Args:
         default: Its value if it is not given.
@@ -93,14 +94,14 @@ def owner(default: Any, *, description: str, **limits: Any) -> Any:
 
 
 RESERVED = frozenset({"split", "tasks", "pool", "variant", "client", "client_split", "env", "env_id", "cls", "id"})
-"""Names of what `gymnasium.make` and `open_env` take themselves, so that no option with such a name would ever be given."""
+"""Names of arguments of `gymnasium.make` and `open_env`; an option with such a name would never reach the environment."""
 
 
 class EnvOptions(Settings):
     """Base class of the options of environments, and the options that all of them have.
 
-    Derive a class with a field for each option, and name it in brackets, `class MazeEnv(TextEnv[MazeOptions])`: `self.options`
-    are the checked values.
+    Derive a class with a field for each option, and name it in brackets, `class MazeEnv(TextEnv[MazeOptions])`. `self.options`
+    holds the checked values.
 
     Examples:
         >>> from fedagentgym.envs import EnvOptions, play, task
@@ -114,21 +115,21 @@ class EnvOptions(Settings):
     model_config = ConfigDict(strict=True, arbitrary_types_allowed=True)
 
     max_turns: int | None = play(
-        None, ge=1, description="actions after which an episode is truncated; null: as many as the environment says"
+        None, ge=1, description="actions after which an episode is truncated; null: the environment's default"
     )
     reward: Literal["score", "success10"] = play(
         "score",
-        description="reward: score, as the environment pays; success10, 10 for a solved episode and nothing else",
+        description="reward: score, the environment's own; success10, 10 for a solved episode and otherwise 0",
     )
     order: Literal["drawn", "once"] = play(
         "drawn",
-        description="the task of a reset that names none: drawn, at random with replacement; once, each in the order of the pool,"
-        " from the one whose index is the seed",
+        description="the task of a reset that names none: drawn, at random with replacement; once, in the order of the pool,"
+        " starting at the task whose index is the seed",
     )
     render_mode: Literal["human", "ansi"] | None = play(
         None,
-        description="ansi: `render()` returns the goal, the turns since the reset and the choices; human: these are"
-        " printed as they happen",
+        description="ansi: `render()` returns the goal, the turns since the reset and the choices; human: every"
+        " turn is printed when it is played",
     )
 
     @classmethod
@@ -136,7 +137,7 @@ class EnvOptions(Settings):
         super().__pydantic_init_subclass__(**options)
         if taken := sorted(RESERVED & set(cls.model_fields)):
             raise OptionError(
-                f"{cls.__name__} has an option {taken[0]!r}, which is what gymnasium.make or open_env takes itself: choose"
+                f"{cls.__name__} has an option {taken[0]!r}, which is an argument of gymnasium.make or open_env: choose"
                 " another name"
             )
 
@@ -191,12 +192,12 @@ class EnvOptions(Settings):
             usual: The environment's `default_max_turns`.
 
         Returns:
-            `max_turns`, given or by default; override this if it depends on other options.
+            The given `max_turns`, or else `usual`. Override this method if the number depends on other options.
         """
         return self.max_turns or usual
 
     def list_parts(self) -> Sequence[EnvOptions]:
-        """These options, and those of other environments that they contain; override this if there are some."""
+        """These options and any options of other environments that they contain; override this if they contain some."""
         return (self,)
 
     @property
@@ -206,7 +207,7 @@ class EnvOptions(Settings):
 
     @property
     def own(self) -> dict[str, Any]:
-        """The given options that this environment has besides those that all environments have."""
+        """The given options of this environment, without those that all environments have."""
         return {name: value for name, value in self.given.items() if name not in EnvOptions.model_fields}
 
     @property
@@ -239,14 +240,14 @@ class EnvOptions(Settings):
 
     def refuse_foreign(self, where: str, *, paths: bool = False) -> None:
         """Raise `DataError` if options from elsewhere (`where`: a file, a server) contain one that only the user of this machine
-        may set: a protection of the sandbox, or, unless `paths` are allowed, a path."""
+        may set: a protection of the sandbox, or a path unless `paths` is true."""
         for part in self.list_parts():
             for name in type(part).model_fields:
                 mark, value = part.get_marks()[name], getattr(part, name)
                 is_path = mark == "local" and not _is_installed(value)
                 if name in part.model_fields_set and (mark == "owner" or (is_path and not paths)):
                     what = "a path on this machine" if is_path else "a protection of this machine"
-                    raise DataError(f"{where}: {name!r} concerns {what}, which only its user decides: give it yourself")
+                    raise DataError(f"{where}: {name!r} concerns {what}, which only its user decides; set it yourself")
 
     def _keep(self, names: Any, marks: Sequence[Mark]) -> dict[str, Any]:
         """The plain values of options with these marks. Values without a plain form, such as functions, are left out: the digest

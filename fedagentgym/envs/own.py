@@ -1,4 +1,4 @@
-"""The environment of a program with a world of its own: tasks from a file, no steps, a reward that the program reports."""
+"""An environment for programs that have a world of their own: tasks from a file, no steps, a reward that the program reports."""
 
 from __future__ import annotations
 
@@ -19,17 +19,21 @@ from fedagentgym.envs.view import View
 REPORTED = "reported"
 """Records have this word in place of the version of a verifier."""
 EXAMPLES = ("garden", "window", "bridge", "kitchen", "letter", "mountain", "river", "station", "library", "harbour")
-"""Words of the tasks without a file: how many letters does a word have?"""
+"""Words of the example tasks, which are played without a file and ask for the number of letters."""
 
 
 class OwnOptions(EnvOptions):
-    """The tasks that a program finds in its own world."""
+    """The file of tasks, and the share of them that is held out."""
 
     data: str | None = local(
-        None, description="file of tasks, a JSON object on each line: id, category, data, split; null: a few examples"
+        None,
+        description="file of tasks, a JSON object on each line: id, category, data, split; null: built-in examples",
     )
     held_out: float = task(
-        0.2, ge=0.0, lt=1.0, description="share of the tasks without a split that become val and test, half of it each"
+        0.2,
+        ge=0.0,
+        lt=1.0,
+        description="share of the tasks without a split that is held out, one half as val and the other as test",
     )
 
 
@@ -37,9 +41,10 @@ class OwnEnv(TextEnv[OwnOptions]):
     """Tasks of a program that has its own world: a mailbox, a database, a browser.
 
     **Tasks.** Lines of the file `data`, `{"id": "a", "category": "billing", "data": {...}}`: `data` is what the program may see,
-    never the answer. A line may name its `split`; of the others the first is warmup, and a tenth each val and test (`held_out`).
+    never the answer. A line may name its `split`. Otherwise the first line of the
+    file is warmup, a tenth of the lines is val, and another tenth test (`held_out`).
     **Actions.** None: a program plays (`agent.harness` with `world: own`), and its report ends the episode.
-    **Observations.** The `data`, for readers of the record; the program puts its own prompts together.
+    **Observations.** The `data`, for readers of the record; the program writes its own prompts.
     **Reward.** The number that the program reports. It cannot be checked: it is shown as unverified, and never ranked.
     **Versions.** v0: first one.
     """
@@ -86,13 +91,13 @@ class OwnEnv(TextEnv[OwnOptions]):
             )
 
     def _find_split(self, place: int) -> str:
-        """The split of the task at a place of the file: val and test are spread evenly, and later lines change nothing."""
+        """The split of the task on a line of the file. Val and test are spread evenly, and lines added later change no split."""
         share = self.options.held_out / 2
         taken = [int((place + 1) * part + 1e-9) - int(place * part + 1e-9) for part in (share, 2 * share)]
         return "val" if taken[0] else "test" if taken[1] else "warmup" if place == 0 else "train"
 
     def get_verifier_version(self) -> str:
-        """Return the mark of a reward that the program reports and this package cannot check."""
+        """Return the word that marks a reward which a program reported and this package cannot check."""
         return REPORTED
 
     def get_data(self, task: Task) -> Any:

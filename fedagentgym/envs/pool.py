@@ -1,8 +1,8 @@
 """An ordered pool of tasks: ids, categories, a digest that identifies the data, and payloads that are made on demand.
 
-The environments of one process share their pools: a thousand environments with the same options hold one. This also makes
-pools and environments picklable: a pool that an environment loaded is written as the options that it was loaded with, not as
-its tasks, and is loaded (or found in memory) when it is read.
+In one process, environments of a class with `shares_pools` share the pool if their options are the same and name no local
+data. A pool that an environment loaded is pickled as the options that it was loaded with, not as its tasks, and it is loaded
+again (or found in memory) when it is unpickled.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class EpisodeStarter(Protocol):
 
 
 class PoolOrigin(Protocol):
-    """A reference to what a pool was loaded from. The pool is pickled as this reference, and then loaded again."""
+    """A reference to the data of a pool. The pool is pickled as this reference, and unpickling loads the data again."""
 
     @property
     def options(self) -> Mapping[str, Any]: ...
@@ -77,7 +77,7 @@ class TaskPool:
         env: Id of the environment.
         split: Name of the split.
         ids: Id of each task.
-        categories: Category of each task; or the names of the categories, and the code of each task as an array.
+        categories: Category of each task; or the names of all categories, and an array with the index of each task's category.
         payload: Returns the payload of the task at an index.
         source: What the tasks were made from: generator, version and options, or digests of data files. It is a part of the
             pool's digest, so that a split made for other data is refused.
@@ -245,7 +245,7 @@ class TaskPool:
             index: Its index.
 
         Returns:
-            The hardness; None if the data does not say.
+            The hardness; None if the data has none.
         """
         require_type("a task's hardness is found by its index", index, int, np.integer)
         return None if self._hardness is None else self._hardness(index)
@@ -275,7 +275,7 @@ class TaskPool:
 
         Raises:
             UnknownNameError: If no task has such a field.
-            DataError: If a task lacks it, or has something other than a text or a whole number there.
+            DataError: If a task lacks the field, or its value is neither a text nor a whole number.
         """
         require_type("a field is a name", name, str)
         if name in self.columns:
@@ -385,7 +385,7 @@ class TaskPool:
             raise OptionError(f"a template renders prompts, got {show_value(template)}")
         datasets = require("datasets", "data")
         if env is None and self.origin is None:
-            raise OptionError("this pool was made by hand and does not know its environment: to_dataset(env=...)")
+            raise OptionError("this pool was made by hand and does not know its environment: pass to_dataset(env=...)")
         opened: Any = env if env is not None or self.origin is None else self.origin.open_env(self)
         rows = []
         for place, task in enumerate(self):
@@ -398,7 +398,7 @@ class TaskPool:
         return datasets.Dataset.from_list(rows)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TaskPool:
-        """Returns itself, since a pool is immutable."""
+        """Return the pool itself, since it is immutable."""
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -423,7 +423,7 @@ class TaskPool:
 
     @cached_property
     def _find(self) -> Callable[[str], int | None]:
-        """Gives the index of an id or None, from a table of all ids unless they can be computed."""
+        """A function from an id to its index or None; it looks into a table of all ids unless the index can be computed."""
         if isinstance(self.ids, TaskIds):
             return self.ids.find_position
         return {identifier: index for index, identifier in enumerate(self.ids)}.get
@@ -476,7 +476,7 @@ def _load_again(
     pool = origin.load()
     if pool.source != source:
         raise DataError(
-            f"the pool {pool.env} ({pool.split}) was pickled with other data than is here: there {source}, here {pool.source}"
+            f"the pool {pool.env} ({pool.split}) was pickled with other data: it had {source}, and here it has {pool.source}"
         )
     if ids is None:
         return pool

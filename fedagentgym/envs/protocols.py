@@ -1,6 +1,6 @@
-"""Optional abilities of environments, for experts, single papers and tools, as small protocols.
+"""Optional abilities of environments as small protocols, for experts, for the methods of single papers and for tools.
 
-The functions here ask an environment for them, and return a default for an environment that lacks them.
+The functions here ask an environment for an ability, and return a default if the environment lacks it.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ Counts = Mapping[str, int]
 
 
 class Expert(Protocol):
-    """Plays one episode through public actions. A new one is made for each episode, so it may remember what it saw. It looks
-    at the episode at every turn and must cope with actions other than its own having been executed."""
+    """Plays one episode through public actions. A new one is made for each episode, so it may remember what it saw.
+    It is given the episode at every turn, and other actions than its own may have been played since its last turn."""
 
     def act(self, episode: Any) -> str: ...
 
 
 class Handicap(Settings):
-    """A handicap that keeps an expert from solving everything, so that hardness labels are not one-sided. With the class
-    attribute `handicap` the expert solves a third to a half of the default pool."""
+    """A handicap that keeps an expert from solving everything, so that hardness labels are not one-sided. The class
+    attribute `handicap` of an environment is chosen so that its expert solves a third to a half of the default pool."""
 
     error: float = Field(ge=0, le=1, description="probability of a random admissible action instead of the expert's")
     turns: int = Field(ge=1, description="turns after which an attempt has failed")
@@ -49,7 +49,7 @@ def get_action_tail(env: object) -> int:
 
 @runtime_checkable
 class GradesByRules(Protocol):
-    """Replies are graded by rules of a version, rather than by the episode itself."""
+    """Replies are graded by versioned rules, and not by the episode itself."""
 
     def get_verifier_version(self) -> str:
         """Return name and version of the rules."""
@@ -85,12 +85,12 @@ class ShownToPeople(Protocol):
 
 
 def present(env: object, view: View) -> tuple[str, tuple[str, ...]]:
-    """The view as a person is shown it."""
+    """The observation of a view as a person reads it, and a line for each admissible action."""
     return env.present(view) if isinstance(env, ShownToPeople) else (view.observation, view.admissible or ())
 
 
 def find_listed(typed: str, actions: Sequence[str]) -> str | None:
-    """The action whose number in a list, from 1 on, a person typed; None if that is no such number.
+    """The listed action whose number a person typed, counted from 1; None if the text is no number of an action.
 
     >>> find_listed(" 2 ", ["left", "right"]), find_listed("3", ["left", "right"]), find_listed("9" * 5000, ["left"])
     ('right', None, None)
@@ -106,7 +106,7 @@ class ExplainsEmptySplits(Protocol):
     """Names a remedy for a split without tasks."""
 
     def explain_empty(self, split: str) -> str:
-        """Return what the error says besides the sizes of all splits: a text that begins with a colon, or nothing."""
+        """Return the remedy that ends the error message: a text that begins with a colon, or an empty one."""
         ...
 
 

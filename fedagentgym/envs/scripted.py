@@ -30,9 +30,9 @@ def slot_words(text: str) -> list[str]:
 
 
 def get_slot_text(env: TextEnv, episode: Episode) -> str:
-    """The text whose words may fill a slot: the goal, or the first observation if there is no goal.
+    """The text whose words may fill a slot: the goal, or the observation of an episode at its start if there is no goal.
 
-    The first observation alone would not do: it also contains titles, buttons and separators.
+    The goal is preferred, since the first observation also contains titles, buttons and separators.
     """
     return env.goal(episode.task) or episode.view.observation
 
@@ -63,8 +63,8 @@ class NoisyExpert:
     """An expert for one episode whose actions are replaced by random ones with probability `noise`.
 
     Without an expert every action is random, and no random number is used up to decide that. With `watching` the expert is
-    queried at every turn, even if its action is not played, so it can keep track of what it would have done; otherwise it decides
-    from the episode as it is. All random numbers come from `draws`, in the order in which they are needed.
+    queried at every turn, even if its action is not played, so it can keep track of what it would have done; otherwise it is
+    queried only when its action is played. All random numbers come from `draws`, in the order in which they are needed.
     """
 
     def __init__(
@@ -87,9 +87,9 @@ def check_noise(noise: float) -> None:
 
 
 def random_action(episode: Episode, opening: str, draws: Stream) -> str:
-    """An admissible action, each equally likely, its slot filled with words of `opening`.
+    """A random admissible action, each equally likely, with its slot filled by words of `opening`.
 
-    An environment that lists no actions gets one of those words as its answer, a number if there is one.
+    If the environment lists no actions, the answer is one of those words, a number if there is one.
     """
     words = slot_words(opening) or ["a"]
     if not episode.view.admissible:
@@ -109,7 +109,7 @@ STEPS = 1_000
 
 
 def list_words(env: TextEnv) -> Iterable[str]:
-    """The words that the environment lists; or else those of its description, and of observations and actions in random play.
+    """The words that the environment lists; if it lists none, those of its description and those that random play meets.
 
     Random play opens the first 200 tasks of the pool and takes 1,000 steps in all. The result is deterministic: actions come
     from a named stream.

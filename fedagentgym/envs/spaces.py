@@ -1,8 +1,8 @@
 """A space of any text, and the arguments of a reset.
 
 gymnasium's `Text` accepts only texts of a given alphabet and length, which its shared memory holds as indices into the alphabet.
-Actions and observations here are arbitrary: any Python string, lone surrogates included. A batch of texts is a tuple. For
-vector environments with shared memory each environment owns a range of bytes: a length, then UTF-8 (with surrogates).
+Actions and observations here are arbitrary: any Python string, lone surrogates included. A batch of texts is a tuple. In the
+shared memory of a vector environment, each environment owns a range of bytes: a length, then UTF-8 (with surrogates).
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def read_task_option(options: Any) -> str | None:
     if not options:
         return None
     if surplus := [name for name in options if name != "task"]:
-        raise OptionError(f"unknown reset option {show_value(surplus[0])}: the one known is 'task'")
+        raise OptionError(f"unknown reset option {show_value(surplus[0])}: the only one is 'task'")
     if not isinstance(options["task"], str):
         raise OptionError(f"the reset option 'task' is a task id, got {show_value(options['task'])}")
     return str(options["task"])

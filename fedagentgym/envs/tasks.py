@@ -12,7 +12,7 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.base.shorten import show_fields
 
 UNSEEN = "unseen"
-"""The split whose tasks are made by templates, or are of kinds, that no other split has; not every environment has one."""
+"""The split with tasks of templates or kinds that no other split has; not every environment has this split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Task:
         category: Its category, by which clients can differ.
         payload: What the environment needs to play it: a goal, a game, a question with its answer.
         hardness: How hard it is, if the data says; larger is harder.
-        graded: False if the holder may play it but does not have its answer: accuracies and the score are then 0.
+        graded: False if a client may play the task but does not have its answer. Accuracies and the score are then 0.
     """
 
     id: str
@@ -45,8 +45,8 @@ class Task:
 class TaskSet:
     """The identity of a sequence of tasks: two sets are equal if they hold the same tasks in the same order.
 
-    A client split and its clients carry one; `env.task_set` is that of an environment. An environment that is made with
-    `tasks=` such a set compares its own pool with it, since equal ids alone do not mean equal tasks.
+    A client split and each of its clients have a task set, and so has an environment (`env.task_set`). An environment that is
+    made with a task set as `tasks=` compares the digest of its own pool with it, since equal ids alone do not mean equal tasks.
 
     Attributes:
         env: Id of the environment.
@@ -75,13 +75,13 @@ class TaskSet:
         return hash(self.digest)
 
     def describe(self) -> dict[str, Any]:
-        """Return plain values for records, in which the number and the digest of the ids stand for them."""
+        """Return plain values for records, with the number and the digest of the ids in place of the ids."""
         named = {"env": self.env, "options": dict(self.options), "split": self.split, "pool": self.pool}
         return {**named, "tasks": len(self.ids), "ids": digest(list(self.ids))}
 
     @cached_property
     def digest(self) -> str:
-        """The identity of these tasks, for records."""
+        """The digest that identifies these tasks in records."""
         return digest(self.describe())
 
 
@@ -113,7 +113,7 @@ def make_task_id(env_id: str, split: str, index: int) -> str:
 
 
 class TaskIds(Sequence[str]):
-    """The ids of the first `count` tasks of a split, made on demand: a million of them cost nothing.
+    """The ids of the first `count` tasks of a split, made on demand, so that a million ids need no memory.
 
     >>> TaskIds("fedagentgym/Math-v0", "val", 3)[-1]
     'math/val/00002'
@@ -139,7 +139,7 @@ class TaskIds(Sequence[str]):
         return (f"{prefix}{position:05d}" for position in range(self._count))
 
     def find_position(self, identifier: str) -> int | None:
-        """The index of an id, computed without a table of all ids."""
+        """The index of an id, computed without a table of all ids; None if it is no id of the split."""
         number = identifier.removeprefix(self._prefix)
         if number == identifier or not (number.isascii() and number.isdigit()):
             return None
@@ -150,14 +150,14 @@ class TaskIds(Sequence[str]):
 
 
 class Place(NamedTuple):
-    """The place of a generated task: its split and its number there, also in a pool of all splits."""
+    """The split of a generated task and its number within that split, also in a pool of all splits."""
 
     split: str
     number: int
 
 
 def lay_out_tasks(env_id: str, split: str, sizes: Mapping[str, int]) -> tuple[Sequence[str], list[Place]]:
-    """The ids of a split, or of `all`, where the splits follow each other, and the place of each."""
+    """The id and the place of each task of a split; for `all`, one split follows the other."""
     parts = list(sizes) if split == "all" else [split]
     places = [Place(part, number) for part in parts for number in range(sizes[part])]
     if split != "all":
@@ -202,7 +202,7 @@ Value = str | int
 
 
 def is_value(value: object) -> bool:
-    """Return whether tasks can be grouped by a value: whether it is a text or a whole number."""
+    """Return whether tasks can be grouped by a value, which must be a text or a whole number."""
     return isinstance(value, str | int) and not isinstance(value, bool)
 
 
@@ -218,12 +218,12 @@ def collect_columns(rows: Sequence[Mapping[str, Any]], known: Sequence[str]) -> 
 
 
 def list_payload_fields(payload: object) -> list[str]:
-    """The names under which a payload has values."""
+    """The names of a payload's fields whose values are texts or whole numbers."""
     return [name for name in _get_names(payload) if is_value(get_payload_field(payload, name))]
 
 
 def get_payload_field(payload: object, name: str) -> Any:
-    """Return what a payload has under a name: an entry of a mapping or a field of a record; None where it has no such thing."""
+    """Return the entry of a mapping, or the field of a record, that has this name in a payload; None if there is none."""
     if name not in _get_names(payload):
         return None
     return payload[name] if isinstance(payload, Mapping) else getattr(payload, name)

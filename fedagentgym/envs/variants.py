@@ -2,9 +2,9 @@
 
 An environment declares its variants on its class (`TextEnv.variants`); `register_variant` adds one to any environment. A
 `Variant` holds the requested parameters (`federate(variant={"kind": "volume", "share": 0.3})`) and draws a `ClientVariant`
-for each client. The draw depends only on (seed, client) and is therefore the same in every round and process. It is stored
-in the split file as plain JSON and passed to the environment as its option `variant`. Evaluation uses no variant, except where
-`evaluation.at_clients` asks for the clients' own ones.
+for each client. The draw depends only on these parameters, the seed and the client, so it is the same in every round and
+process. It is stored in the split file as plain JSON and passed to the environment as its option `variant`. Evaluation uses no
+variant, except where `evaluation.at_clients` asks for the clients' own variants.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ClientVariant(Settings):
 
     def change_view(self, view: View) -> View:
         """Return what this client sees; by default, what the unchanged environment shows. Reward, score, success and the end of
-        the episode stay as they are.
+        the episode must not change.
 
         Args:
             view: The view of the unchanged environment.
@@ -56,7 +56,7 @@ class ClientVariant(Settings):
             action: What this client plays.
 
         Returns:
-            The action. The environment's own actions must stay as they are, since experts play them.
+            The action. An action of the unchanged environment must be returned unchanged, since experts play it.
         """
         return action
 
@@ -66,8 +66,8 @@ class Variant(Settings):
 
     Derive a class with the class attributes `kind`, its name, and `client_variant`, a class derived from `ClientVariant`; write
     `draw`, and register it with `fedagentgym.register_variant`, or list it in `TextEnv.variants` of your own environment. The
-    fields are its parameters: `federate(env_id, variant={"kind": "volume", "share": 0.3})`. Every variant has a `degree` too:
-    0 changes no client's environment, 1 that of every client.
+    fields are its parameters: `federate(env_id, variant={"kind": "volume", "share": 0.3})`. Every variant also has
+    a `degree`, the share of the clients whose environment is changed.
 
     Examples:
         >>> from fedagentgym import stream
@@ -96,14 +96,14 @@ class Variant(Settings):
 
     @model_serializer(mode="wrap")
     def _leave_out_full_degree(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit the degree if it is 1: requests in split files are then the same as before it existed."""
+        """Omit the degree if it is 1, so that split files are the same as before this field existed."""
         plain: dict[str, Any] = handler(self)
         if self.degree == 1.0:
             plain.pop("degree", None)
         return plain
 
     def assign(self, seed: int, client: int) -> ClientVariant | None:
-        """Return the variant of one client under the degree; clients that are changed stay so at every higher degree.
+        """Return the variant of one client, if the degree selects it; a higher degree selects the same clients and more.
 
         Args:
             seed: Seed of the split.
@@ -145,7 +145,7 @@ class ChosenVariant(Variant):
             The first `choices` of them, or all.
 
         Raises:
-            OptionError: If there are not so many.
+            OptionError: If `choices` is larger than their number.
         """
         count = self.choices if self.choices is not None else len(self.possibilities)
         if count > len(self.possibilities):
@@ -216,7 +216,7 @@ def variant_class(env_id: str, declared: Sequence[type[Variant]], given: Any) ->
 
 
 def complete_request(env_id: str, declared: Sequence[type[Variant]], variant: str | Plain) -> dict[str, Any]:
-    """The complete request: the kind and every parameter."""
+    """The request as its kind and all parameters, with defaults; null and a degree of 1 are left out."""
     given = {"kind": variant} if isinstance(variant, str) else variant
     cls, parameters = variant_class(env_id, declared, given)
     settings = cls.load(parameters, f"variant {cls.kind}")
@@ -230,7 +230,7 @@ def _check_drawn(settings: Variant, drawn: object) -> ClientVariant | None:
         return drawn
     wanted = settings.client_variant.__name__
     raise OptionError(
-        f"the variant {settings.kind!r}: draw returned {show_value(drawn)}: it returns an instance of {wanted}"
+        f"the variant {settings.kind!r}: draw must return an instance of {wanted}, got {show_value(drawn)}"
     )
 
 

@@ -1,9 +1,9 @@
 """The view that an environment shows, the episode at one moment, and the texts that are made of them.
 
-`render()` shows an episode to people. The plain prompt of a language model, in the words of an environment, is the same in every
-way to play: `first_message` opens an episode, `next_message` goes on; `info["prompt"]` of gymnasium's interface is one or
-the other. Lists of actions are kept short: a dialogue does not repeat the list that it has just shown, and many actions that
-differ only in a counting number are shown by their ends.
+`render()` shows an episode to people. A language model reads a plain prompt in the environment's own words, which is the same
+in every interface: `first_message` makes the first message of an episode and `next_message` every later one. `info["prompt"]` of
+gymnasium's interface is one of them. Lists of actions are kept short: a dialogue does not repeat the list that it has just
+shown, and a long run of actions that differ only in a number that counts up is shown by its first two and its last.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Episode(NamedTuple):
 
 
 def explain_moment(method: str, found: object) -> str:
-    """A sentence about what `begin` or `advance` returned, if it is not a state and a view."""
+    """The error message for a result of `begin` or `advance` that is not a state and a view."""
     if isinstance(found, View):
         what = "a view alone"
     elif isinstance(found, tuple) and len(found) == 5:
@@ -115,11 +115,11 @@ def explain_moment(method: str, found: object) -> str:
 
 
 _checked: set[tuple[type, ...]] = set()
-"""The types of the fields of views that were found right: each combination is looked at once."""
+"""The combinations of field types that `check_view` has accepted; each is checked only once."""
 
 
 def check_view(cls: type, method: str, view: View) -> None:
-    """Raise unless each field of a view has its type; a method of this class returned the view."""
+    """Raise `OptionError` unless each field of a view has its type; the view was returned by this method of this class."""
     kinds = tuple(map(type, view))
     if view.rewards and isinstance(view.rewards, Mapping):
         kinds += tuple(map(type, view.rewards.values()))
@@ -135,13 +135,13 @@ def check_view(cls: type, method: str, view: View) -> None:
 
 
 def hide_grade(view: View) -> View:
-    """The view for a player that does not know the gold: accuracies and score are 0, other rewards are unchanged."""
+    """The view for a client without the answer: reward, score, success and accuracies are 0, other components are unchanged."""
     rewards = {name: 0.0 if name.startswith("accuracy") else value for name, value in view.rewards.items()}
     return view._replace(reward=0.0, score=0.0, success=False, rewards=rewards)
 
 
 def make_info(env: Any, before: Episode | None) -> dict[str, Any]:
-    """The `info` of gymnasium's interface about the current episode of an environment, and the moment before if there was one."""
+    """The `info` of gymnasium's interface for the current episode; `before` is the episode one step earlier, if there is one."""
     task, view = env.episode.task, env.episode.view
     member = env.find_member(task)
     return {
@@ -216,7 +216,7 @@ def describe(env: Words) -> str:
 
 
 def first_message(env: Words, view: View, form: str = ONE_ACTION) -> str:
-    """The first message of an episode; `form` asks for the form of an action, in environments that take commands."""
+    """The first message of an episode; `form` says how to write an action, and is used in environments that take commands."""
     return "\n\n".join([describe(env), f"What you see:\n{view.observation}", *request_action(env, view, form)])
 
 
@@ -226,7 +226,7 @@ def next_message(env: Words, view: View, listed: Sequence[str] | None = None) ->
 
 
 def request_action(env: Words, view: View, form: str) -> list[str]:
-    """The last paragraphs of a prompt: the actions, and the form of one; empty where whole replies are graded."""
+    """The last paragraphs of a prompt: the actions, and how to write one; empty where whole replies are graded."""
     return [] if env.takes == "reply" else [*show_actions(env, view), form]
 
 

@@ -40,7 +40,7 @@ class ShowPrompt(gymnasium.Wrapper[str, str, str, str]):
             action: Any text.
 
         Returns:
-            What a chat model reads next, and the rest as the environment returns it.
+            The next message to a chat model, and the other values as the environment returns them.
         """
         _, reward, terminated, truncated, info = self.env.step(action)
         return info["prompt"], reward, terminated, truncated, info

@@ -378,7 +378,7 @@ def test_the_reserved_names_are_all_that_make_takes() -> None:
 def test_no_option_has_the_name_of_what_make_takes_itself(name: str) -> None:
     fields = {name: task("a", description="d"), "__annotations__": {name: str}, "__module__": __name__}
     with pytest.raises(
-        OptionError, match=f"Mine has an option '{name}', which is what gymnasium.make or open_env takes itself"
+        OptionError, match=f"Mine has an option '{name}', which is an argument of gymnasium.make or open_env"
     ):
         type("Mine", (EnvOptions,), fields)
 

@@ -1,9 +1,9 @@
 """The native engine: pure functions over a small state that answer as the real engine does, byte for byte.
 
-The rules are those of ALFWorld's domain, the words those of its grammar. Some of it surprises, and all of it is as the
-real engine plays: heating needs no open microwave and no empty one; only the object in hand can be examined; an object
-container shows what lies in it and never how hot it is; an object in two receptacles leaves only the one it is taken
-from; `use` always turns on; a win is undone by undoing the goal.
+The rules are those of ALFWorld's domain, the words those of its grammar. Some rules surprise, and all of them are the real
+engine's. The microwave may be closed or occupied when an object is heated. Of the objects, only the one in hand can be
+examined. An object that is a container shows what lies in it, and never how hot it is. An object in two receptacles leaves
+only the one that it is taken from. `use` always turns an object on. A win ends as soon as the goal no longer holds.
 
 >>> outcome = start(game)                                   # doctest: +SKIP
 >>> outcome = step(game, outcome.state, "go to fridge 1")   # doctest: +SKIP
@@ -49,14 +49,14 @@ def start(game: Game) -> Outcome:
     )
     tables = tables_of(game)
     state = state._replace(won=evaluate(tables.goal, state))
-    # The receptacles in front, or all of the room's.
+    # The receptacles in front of the agent, or all receptacles of the room.
     placed = [name for name, place in zip(tables.receptacle_names, game.receptacle_places, strict=True) if place >= 0]
     room = _describe_surroundings(game, state) or wording.describe_room(placed)
     return Outcome(state, wording.format_intro(room, game.task))
 
 
 def step(game: Game, state: HouseState, command: str) -> Outcome:
-    """The effect of a command; any text is a command, and most have no effect."""
+    """The outcome of a command, which may be any text; a text that is no command changes nothing."""
     command = command.strip()
     verb, _, rest = command.partition(" ")
     if verb == game.wording:
@@ -240,7 +240,7 @@ def _examine(game: Game, state: HouseState, rest: str) -> Outcome | None:
 
 
 def _treat(verb: str, game: Game, state: HouseState, rest: str) -> Outcome | None:
-    """Clean, heat or cool the object in hand with a tool that is here, if the one can be treated with the other."""
+    """Clean, heat or cool the object in hand with an appliance at this location, if the object can be treated with it."""
     tables = tables_of(game)
     name, _, tool = rest.partition(" with ")
     thing, number = tables.object_index.get(name, NOWHERE), _find_receptacle_here(game, state, tool)
@@ -296,7 +296,7 @@ def _replace_at(column: tuple[int, ...], position: int, value: int) -> tuple[int
 
 
 def _update_won(tables: Tables, state: HouseState, *changed: str) -> HouseState:
-    """The state with its verdict, which only a change of something that the goal names can alter."""
+    """The state with `won` updated, which only a change of a fact that the goal names can alter."""
     if tables.goal_facts.isdisjoint(changed):
         return state
     won = evaluate(tables.goal, state)

@@ -65,7 +65,7 @@ class OwnWording(ClientVariant):
 
 
 class HouseWording(ChosenVariant):
-    """Some clients' games use one of ALFWorld's two wordings, the others' games the other."""
+    """Each client's games use one of ALFWorld's two wordings."""
 
     kind = "wording"
     client_variant = OwnWording
@@ -96,7 +96,7 @@ def _freeze(formula: Any) -> Any:
 
 
 def _freeze_goal(game: Game) -> Game:
-    """The game with its goal as it was before it became plain values."""
+    """The game with the lists of its goal, which was read from plain values, as tuples again."""
     return replace(game, goal=_freeze(game.goal))
 
 
@@ -110,7 +110,7 @@ class HouseOptions(EnvOptions):
     )
     games: str | Path | None = local(
         None,
-        description="folder of which every `game.tw-pddl` is played; `installed`: the imported data set; null: generated houses",
+        description="folder; every `game.tw-pddl` below it is played; `installed`: the imported data set; null: generated houses",
     )
     size: Literal["tiny", "small", "full"] = task("full", description="size of generated houses")
     seed: int = task(0, ge=0, description="seed of generated houses")
@@ -118,7 +118,8 @@ class HouseOptions(EnvOptions):
         "move", description="wording of generated games: `move X to Y`, or `put X in/on Y`"
     )
     plan: bool = play(
-        False, description="with textworld: `info['expert_plan']` has its planner's actions from here to the goal"
+        False,
+        description="with textworld: `info['expert_plan']` has its planner's actions from the current state to the goal",
     )
 
     @model_validator(mode="after")
@@ -135,10 +136,10 @@ class HouseOptions(EnvOptions):
 class ALFWorldEnv(MisleadableEnv[HouseOptions]):
     """Find, fetch, clean, heat, cool and place things in a house that shows itself only as text.
 
-    **Tasks.** Put an object somewhere (`Pick`), two of a kind (`Pick2`), cleaned (`Clean`), heated (`Heat`) or cooled
-    (`Cool`), or look at one under a lamp (`Look`). By default houses are generated after ALFRED's counts, in the sizes
-    `tiny`, `small` and `full`, with ALFWorld's own numbers of games; `games=FOLDER` plays every `game.tw-pddl` below a
-    folder, `games="installed"` the real data set once it was imported.
+    **Tasks.** Put an object somewhere (`Pick`), or two of a kind (`Pick2`), or one that has to be cleaned (`Clean`), heated
+    (`Heat`) or cooled (`Cool`) first, or look at an object under a lamp (`Look`). By default houses are generated after
+    ALFRED's counts, in the sizes `tiny`, `small` and `full`, the last two with ALFWorld's own numbers of games. `games=FOLDER`
+    plays every `game.tw-pddl` below a folder, and `games="installed"` the real data set after it was imported.
     **Actions.** The commands listed in `info["admissible"]`, such as `go to fridge 1` or `heat egg 2 with microwave 1`;
     anything else answers `Nothing happens.` and costs a turn.
     **Observations.** ALFWorld's texts. `info["wording"]` names which of the two wordings a game uses: `move X to Y`
@@ -164,7 +165,7 @@ class ALFWorldEnv(MisleadableEnv[HouseOptions]):
 
     @staticmethod
     def count_published(options: HouseOptions) -> tuple[Mapping[str, int], ...]:
-        """The games of the real data set."""
+        """The numbers of games of the real data set, if the options name it."""
         return (PUBLISHED_GAMES,) if options.games == INSTALLED else ()
 
     def set_up(self) -> None:
@@ -232,8 +233,8 @@ class ALFWorldEnv(MisleadableEnv[HouseOptions]):
         return HouseholdExpert(check_choice("procedure", procedure, tuple(APPLIANCE)))
 
     def follows(self, task: Task, actions: Sequence[str], procedure: str) -> bool:
-        """Return whether the last treatment that was given is the procedure's; in a room without its appliance, whether something
-        was put down without any treatment."""
+        """Return whether the last treatment was this procedure. If nothing was treated in a room without its appliance, return
+        whether something was put down."""
         verbs = [action.partition(" ")[0].capitalize() for action in actions]
         treated = [verb for verb in verbs if verb in APPLIANCE]
         if treated or not isinstance(task.payload, Game) or APPLIANCE[procedure] in task.payload.receptacle_kinds:
@@ -260,7 +261,7 @@ class ALFWorldEnv(MisleadableEnv[HouseOptions]):
 
 @lru_cache(maxsize=16)
 def load_game_content(game: Game) -> Mapping[str, Any]:
-    """The file content that the real engine loads for a game: of the file it came from, or written for it."""
+    """The file content that the real engine loads for a game: read from its file, or made if it was generated."""
     return read_json_object(Path(game.origin)) if game.origin else make_game_content(game)
 
 
@@ -271,7 +272,7 @@ def _make_native_view(game: Game, state: HouseState, feedback: str, valid: bool,
 def _make_view(
     feedback: str, commands: tuple[str, ...], won: bool, valid: bool, played: bool, extra: Mapping[str, Any]
 ) -> View:
-    """A view; the goal pays from the first command on, also in the rare game in which it holds at the start."""
+    """A view. In the rare game whose goal holds at the start, it pays only after the first command."""
     # By position: reward, score, success, done, valid, rewards, extra. Keywords would add 2 % or more to a step.
     if won and played:
         return View(feedback, commands, 1.0, 1.0, True, True, valid, _WON, extra)

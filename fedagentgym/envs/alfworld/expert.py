@@ -120,8 +120,8 @@ class ExplorationMemory:
 
 
 class HouseholdExpert:
-    """Plays one episode; make a new one for each. With `treatment` it gives things that are to be cleaned, heated or cooled this
-    treatment instead, or none in a room without the means for it."""
+    """Plays one episode; make a new one for each. With `treatment`, objects that the goal wants cleaned, heated or cooled get
+    this treatment instead, or none if the room has no appliance for it."""
 
     def __init__(self, treatment: str | None = None) -> None:
         self._treatment = treatment
@@ -150,7 +150,7 @@ class HouseholdExpert:
     # ---- the four things there are to do ------------------------------------------------------------------------
 
     def _fetch(self, target: Target) -> str:
-        """Take a target whose place is known, the handiest first; else look for one."""
+        """Take a target whose place is known, the nearest first; otherwise look for one."""
         delivered = self._choose_goal_place(target) if target.category == "Pick2" else None
         known = [(thing, place) for thing, place in self._notes.find_objects(target.thing) if place != delivered]
         if not known:
@@ -187,7 +187,7 @@ class HouseholdExpert:
         return f"go to {elsewhere[0]}" if elsewhere else _IDLE
 
     def _put_away(self) -> str:
-        """Put down an object that is not needed: here, else where it came from, else wherever it goes."""
+        """Put down an object that is not needed: here, otherwise where it came from, otherwise wherever it fits."""
         if self._turn.puts:
             return min(self._turn.puts.values())
         source = self._notes.source
@@ -200,7 +200,7 @@ class HouseholdExpert:
     # ---- places -------------------------------------------------------------------------------------------------
 
     def _approach(self, place: str) -> str:
-        """One step nearer to a place and what is in it."""
+        """The next command on the way to a place and its contents."""
         if place not in self._turn.here:
             return f"go to {place}"
         return f"open {place}" if place in self._turn.closed_here else f"examine {place}"
@@ -213,7 +213,7 @@ class HouseholdExpert:
         return min(lamps, key=lambda lamp: self._distance(self._notes.lamps[lamp]), default=None)
 
     def _choose_goal_place(self, target: Target) -> str | None:
-        """The place for targets: one that already holds a target, else the handiest place of the kind."""
+        """The destination: for Pick2, a place that already holds a target; otherwise the nearest place of the kind."""
         notes = self._notes
         inside = dict.fromkeys(notes.find_places(target.place), 0)
         for _, place in notes.find_objects(target.thing):
@@ -223,7 +223,7 @@ class HouseholdExpert:
         return min(inside, key=lambda place: (-inside[place], self._distance(place) + doubt[place]), default=None)
 
     def _explore(self, wanted: Iterable[str]) -> str:
-        """Look where it is most likely, for its cost, to find one of the wanted kinds."""
+        """Look into the place where one of the wanted kinds is most likely found, per command that the look costs."""
         unseen = self._notes.list_unvisited()
         if not unseen:
             self._notes.contents.clear()

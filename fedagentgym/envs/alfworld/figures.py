@@ -45,12 +45,12 @@ class ObjectStatistics:
     """The occurrences of a type of object in a kind of room."""
 
     scenes: int
-    """The number of scenes, of the 30 of the kind of room, that have any."""
+    """The number of scenes that have any, among the 30 of the kind of room."""
     copies: WeightedChoice[int]
     places: Mapping[str, int]
     """Receptacle kind -> weight of starting there, among the kinds that the room has."""
     floor: int
-    """The number of a thousand that lie on the floor, out of reach."""
+    """The number of objects in a thousand that lie on the floor, out of reach."""
 
 
 @dataclass(frozen=True)

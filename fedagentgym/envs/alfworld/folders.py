@@ -1,13 +1,13 @@
 """Pools of games in a folder: every `game.tw-pddl` below it, in sorted path order.
 
-The first time a folder is used each of its games is read and checked, which takes some milliseconds each; the result is
-kept as an index in the cache and used as long as no file of the folder changed its size or time. A game is of the split
-that a component of its path names (`train`, `valid_seen`, `valid_unseen`), and of `train` when none does.
+When a folder is used for the first time, each of its games is read and checked, which takes some milliseconds per game. The
+result is stored as an index in the cache, and used until the size or time of a file in the folder changes. A component of
+a game's path names its split (`train`, `valid_seen`, `valid_unseen`); without one, the game belongs to `train`.
 
-The real games (json_2.1.1) are imported from a copy or downloaded, with the filters of the original package. Kept are
-the games that ALFWorld itself plays: those with a game file that is not marked as unsolvable, outside folders that
-name movable receptacles or slices. They end up below `data_folder("alfworld")` under `train`, `valid_seen` and
-`valid_unseen`, and are played with `games="installed"`.
+The real games (json_2.1.1) are imported from a copy or downloaded, with the filters of the original package. The import
+keeps the games that ALFWorld itself plays: those with a game file that is not marked as unsolvable, outside folders that
+name movable receptacles or slices. They are stored in `data_folder("alfworld")` under `train`, `valid_seen` and
+`valid_unseen`, and played with `games="installed"`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class FolderEntry(NamedTuple):
     category: str
     sha256: str
     hardness: float | None
-    """The length of the shortest plan, where the goal is of a form that can be planned for."""
+    """The length of the shortest plan; None if no plan is found, or none can be made for a goal of this form."""
 
 
 class FolderIndex(NamedTuple):
@@ -72,7 +72,7 @@ class FolderIndex(NamedTuple):
 
 
 def resolve_games_folder(games: str | os.PathLike[str]) -> Path:
-    """The folder that the option `games` means: itself, or the imported data for the word `installed`."""
+    """The folder that the option `games` names; for the word `installed`, the folder of the imported data."""
     if isinstance(games, str) and games == INSTALLED:
         folder = data_folder("alfworld")
         if not folder.is_dir():
@@ -112,7 +112,7 @@ def make_folder_pool(folder: Path, split: str, *, env: str) -> TaskPool:
 
 
 def digest_games(entries: Sequence[FolderEntry]) -> str:
-    """The identity of all games of a folder."""
+    """The digest of the paths and contents of all games of a folder."""
     return digest([[entry.path, entry.sha256] for entry in entries])
 
 
@@ -136,7 +136,7 @@ def _load_or_build_index(folder: Path, state: str) -> FolderIndex:
         if kept["state"] == state:
             return FolderIndex(tuple(FolderEntry(*row) for row in kept["entries"]), tuple(kept["words"]))
     except (DataError, KeyError, TypeError):
-        pass  # nothing is kept, or it is damaged
+        pass  # there is no index, or it is damaged
     index = build_folder_index(folder)
     cache_index(folder, index)
     return index
@@ -160,7 +160,7 @@ def build_folder_index(folder: Path) -> FolderIndex:
 
 
 def cache_index(folder: Path, index: FolderIndex) -> None:
-    """Store an index in the cache; if the cache cannot be written, only time is lost."""
+    """Store an index in the cache; if it cannot be written, a warning is logged, since only time is lost."""
     content = {
         "state": digest([INDEX_VERSION, _list_game_files(folder)]),
         "entries": index.entries,
@@ -177,7 +177,7 @@ def _cache_file(folder: Path) -> Path:
 
 
 def _list_game_files(folder: Path) -> list[list[Any]]:
-    """Game files below a folder with their sizes and times, and those of the file beside each, which show a change."""
+    """The game files below a folder, with sizes and times of each and of the trajectory file beside it, to detect changes."""
     top = os.fspath(folder)
     return sorted(
         [f"{root}{os.sep}{GAME_FILE}"[len(top) + 1 :].replace(os.sep, "/"), *_stat_files(root)]
@@ -208,7 +208,7 @@ RELEASES = (
     "https://github.com/alfworld/alfworld/releases/download/0.2.2/json_2.1.1_json.zip",
     "https://github.com/alfworld/alfworld/releases/download/0.4.0/json_2.1.2_tw-pddl.zip",
 )
-"""Trajectories and games; the second archive fills the folders of the first."""
+"""The archives of trajectories and of games; the second adds its files to the folders of the first."""
 EXCLUDED_WORDS = ("movable", "Sliced")
 MAX_SECONDS = 6 * 3600.0
 """The time that the download of an archive may take."""
@@ -216,7 +216,7 @@ MAX_UNPACKED = 64 << 30
 
 
 def import_data(folder: Path) -> Path:
-    """Check the games of a folder and copy those that ALFWorld plays to where the environment finds them."""
+    """Check the games of a folder and copy those that ALFWorld plays to the data folder, which is returned."""
     target = data_folder("alfworld")
     if target.exists():
         raise DataError(f"the ALFWorld games are there already, in {target}; remove that folder to import them again")
@@ -237,7 +237,7 @@ def import_data(folder: Path) -> Path:
 
 
 def find_playable_games(folder: Path) -> Iterator[tuple[Path, Path]]:
-    """Folders with a game that the original package plays, each with the relative place it gets."""
+    """Folders with a game that the original package plays, each with the relative path that it is imported to."""
     for root, folders, files in os.walk(folder):
         folders.sort()
         source = Path(root)

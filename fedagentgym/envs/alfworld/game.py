@@ -1,7 +1,7 @@
 """One household game as a value: the reader and the house generator produce it, and the engine plays it.
 
 A `Game` contains the receptacles and objects, where each one is, what may hold what, where the agent starts
-and what must hold in the end. It is immutable, compares by content and pickles small; what changes in play is its `HouseState`.
+and what must hold in the end. It is immutable, compares by content and pickles small; a `HouseState` holds what changes in play.
 
 Everything is a column: entry `i` of `receptacles`, `receptacle_kinds` and `receptacle_places` describes receptacle
 `i`; sets of receptacles or objects are integers used as bit sets (bit `i` for entry `i`). Columns are sorted by
@@ -128,7 +128,7 @@ def build_game(
 ) -> Game:
     """A game from records; refuses repeated ids and references to unknown ones.
 
-    Locations are those that the records name; `places` adds others that exist, which count in the numbers of locations.
+    Locations are those that the records name; `places` adds further ones, which count in the shown numbers of locations.
     """
     if wording not in WORDINGS:
         raise DataError(f"unknown wording {wording!r} of an ALFWorld game; known: {', '.join(WORDINGS)}")
@@ -179,7 +179,7 @@ def build_game(
 
 @lru_cache(maxsize=64)
 def _intern_table(pairs: frozenset[tuple[str, frozenset[str]]]) -> Mapping[str, frozenset[str]]:
-    """One table for all games that agree on it; thousands of games would else hold thousands of equal tables."""
+    """One table for all games that agree on it; thousands of games would otherwise hold thousands of equal tables."""
     return dict(sorted(pairs))
 
 
@@ -205,13 +205,13 @@ def _build_index(ids: Sequence[str], what: str) -> dict[str, int]:
     index = {one.lower(): number for number, one in enumerate(ids)}
     if len(index) != len(ids):
         doubled = next(one for number, one in enumerate(ids) if index[one.lower()] != number)
-        raise DataError(f"the {what} {doubled} of an ALFWorld game is there twice")
+        raise DataError(f"the {what} {doubled} of an ALFWorld game is defined twice")
     return index
 
 
 def _look_up(index: Mapping[str, int], wanted: str, what: str, owner: str) -> int:
     if wanted.lower() not in index:
-        raise DataError(f"{owner} of an ALFWorld game names the {what} {wanted}, which is not there")
+        raise DataError(f"{owner} of an ALFWorld game names the {what} {wanted}, which the game does not have")
     return index[wanted.lower()]
 
 

@@ -3,11 +3,10 @@
 The problem is written in full (every fact that the domain asks for); domain and grammar come from the installed `alfworld`
 package. A file read back gives the same `Game`.
 
-The real engine writes with the grammar inside each game file. Two grammars are known, today's (`move`) and that of
-earlier releases (`put`); both are recognised by the digest of their white-space-normalised text, the task sentence taken
-out, and no other text is played: an engine that guesses at unknown rules would answer wrongly without notice.
-When a game file is written, both texts come from the installed package; the earlier pair is today's with the few
-differences undone.
+The real engine makes its texts with the grammar inside each game file. Two grammars are known, today's (`move`) and that of
+earlier releases (`put`). Each is recognised by the digest of its text without the task sentence, with white space normalised.
+Games with another grammar are refused: an engine that guesses at unknown rules would answer wrongly without notice. When a
+game file with the wording `put` is written, the few changes since the earlier releases are undone in the installed texts.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ PLACEHOLDER = "UNKNOWN GOAL"
 
 
 def recognise(domain: str, grammar: str, where: str) -> tuple[str, str]:
-    """The wording of a game file's texts, and its task sentence."""
+    """The wording of a game file, recognised by its domain and grammar, and its task sentence."""
     wording = GRAMMARS.get(grammar_digest(grammar))
     if wording is None:
         raise DataError(
@@ -139,7 +138,7 @@ def write_game_files(tasks: Iterable[Task], folder: Path) -> list[Path]:
 
     Args:
         tasks: Tasks of `fedagentgym/ALFWorld-v0`.
-        folder: Where to write them, each under its split.
+        folder: The folder to write to; each game goes below the folder of its split.
 
     Returns:
         The paths of the game files, in the order of the tasks.
@@ -188,7 +187,7 @@ def make_game_content(game: Game) -> dict[str, Any]:
 def make_folder_name(game: Game) -> str:
     """The name of a game's folder: task type, object, movable receptacle (none), destination or lamp, scene.
 
-    Private rooms, which have no scene number, go by the number of the scene they are modelled on.
+    For a private room, which has no scene number, it is the number of the scene that the room is modelled on.
     """
     target = extract_target(game)
     if target is None:

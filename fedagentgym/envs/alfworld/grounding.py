@@ -1,8 +1,8 @@
-"""From a goal about types to one about this game's receptacles and objects.
+"""Grounding: a goal about types becomes one about the receptacles and objects of a game.
 
-Quantifiers become "and" and "or" over the entities of a game, facts that never change become true or false and
-disappear. What is left is a small tree over facts that change, which the engine evaluates after an action that touched
-one of them. `can_hold` asks of the same tree whether the goal is within reach at all.
+Quantifiers become "and" and "or" over the entities of a game, and facts that never change become true or false
+and disappear. A small tree over facts that change remains, which the engine evaluates after an action that changed one
+of them. `can_hold` tests with such a tree whether the goal can be reached at all.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ TYPES = ("agent", "location", "receptacle", "object", "rtype", "otype")
 
 
 def ground(game: Game, relaxed: bool = False) -> Node:
-    """The goal of a game over its own receptacles and objects; `relaxed` takes "not" and "forall" for fulfilled."""
+    """The goal of a game over its own receptacles and objects; `relaxed` treats "not" and "forall" as fulfilled."""
     check_form(game.goal)
     return _Grounder(game, relaxed).ground_formula(game.goal, {})
 
 
 def check_form(goal: Any) -> None:
-    """Refuse anything but a formula, so that the rest may rely on the form."""
+    """Refuse anything but a formula, so that the other functions may rely on its form."""
     if not isinstance(goal, tuple):
         raise DataError(f"the goal has {goal!r} where a formula is expected")
     head = goal[0].lower() if goal and isinstance(goal[0], str) else ""
@@ -106,7 +106,7 @@ def collect_fact_kinds(node: Node) -> frozenset[str]:
 
 
 def can_hold(node: Node, reachable: Callable[[Fact], bool]) -> bool:
-    """Return whether a relaxed goal can come true when each fact alone can."""
+    """Return whether a relaxed goal can come true, given which single facts can."""
     if isinstance(node, bool):
         return node
     if isinstance(node, Fact):
@@ -228,7 +228,7 @@ class _Grounder:
         return disjoin(parts) if head == "exists" else conjoin(parts)
 
     def narrow(self, body: Goal, name: str, type_name: str) -> list[Entity]:
-        """The entities of a type that meet a formula's demands on a variable, whatever the others stand for."""
+        """The entities of a type that meet a formula's demands on a variable, whatever its other variables stand for."""
         key = (id(body), name)
         if key not in self.narrowed:
             demands = list(_iter_demands(body, name))
@@ -279,7 +279,7 @@ class _Grounder:
         return self.constants.get(name) or Entity("type", 0, name)
 
     def evaluate_static(self, fact: tuple[str, str], one: Entity) -> bool | None:
-        """The truth of a fact about one entity that never changes."""
+        """The truth of a fact about one entity that never changes; None if actions change the fact."""
         predicate, argument = fact
         node = self.ground_atom(predicate, [one] if not argument else [one, Entity("type", 0, argument)])
         return node if isinstance(node, bool) else None
@@ -385,4 +385,4 @@ _ATOMS: Mapping[str, tuple[tuple[str, ...], Callable[..., Node]]] = {
     "holdsany": (("agent",), lambda g, agent: Fact("holding", NOWHERE, NOWHERE)),
     "cancontain": (("type", "type"), _can_contain),
 }
-"""Predicates: the types of their arguments, and what they say of a game; of other types they are false."""
+"""Predicate -> the types of its arguments, and a function for its truth in a game. It is false for arguments of other types."""

@@ -1,11 +1,11 @@
-"""Generated games: a household task in a furnished room, drawn from the figures, the same for the same key; and their pools.
+"""Generated games and their pools. A game is a household task in a furnished room, drawn from ALFRED's figures by its key.
 
-A game is made in five steps, all from the one stream of its key:
+A game is made in five steps, from random streams that its key determines:
 
 1. the goal: a combination of object and destination that the room kind, the scenes of the split and the size allow, weighted
    as the figures state for the task type;
-2. the layout: a scene that has the destination, weighted by how often it was used - or one of the owner's private rooms;
-3. the things: one to four of the target (two and more for Pick2), one to three of every other kind that belongs to the room;
+2. the layout: a scene that has the destination, weighted by how often it was used, or one of the owner's private rooms;
+3. the objects: one to four of the target's kind (at least two for Pick2), one to three of every other kind in the room;
 4. their places, by the figures of their kind. No target starts where the goal already holds, in the appliance that is to
    treat it, or out of reach; everything else may lie on the floor in full rooms, where it cannot be picked up;
 5. the wording of the task sentence.
@@ -126,7 +126,7 @@ def _build_task_distribution(seed: int, size: str, unseen: bool, category: str) 
 
 
 def fits(room: Layout, errand: HouseTask) -> bool:
-    """Return whether the errand can be run in a room: destination or lamp are there, and the object has somewhere to start."""
+    """Return whether the errand can be run: the room has the destination or lamp, the appliance and a start for the object."""
     if room.room != errand.room:
         return False
     there = errand.place in room.lamps if errand.category == "Look" else bool(room.find_receptacles(errand.place))
@@ -136,7 +136,7 @@ def fits(room: Layout, errand: HouseTask) -> bool:
 
 
 def choose_private_layout(key: HouseKey, errand: HouseTask) -> Layout:
-    """The first of the owner's rooms, from the game's own number on, in which the errand can be run."""
+    """The first of the owner's rooms, from the game's own number on, in which the errand can be run, or else a further room."""
     order = stream(key.seed, "alfworld", "private rooms", key.size, key.owner, errand.room)
     models = [scene for scene in list_seen_scenes(key.size) if get_room_kind(scene) == errand.room]
     rooms = [order.pick(models) for _ in range(PRIVATE_ROOMS)]
@@ -169,7 +169,7 @@ def _build_game(key: HouseKey, errand: HouseTask, room: Layout, draws: Stream) -
     items += _draw_other_objects(key.size, errand, room, draws)
     items += [_Item(lamp, number) for lamp, number in sorted(room.lamps.items())]
     things = list(_make_things(items, room, draws))
-    # What may be put where, of the kinds that there are in the room.
+    # What may be put where, among the kinds that are in the room.
     present = {thing.kind for thing in things}
     table = {kind: statistics.may_hold.get(kind, frozenset()) & present for kind in room.get_receptacle_kinds()}
     wording = draws.integers(len(SENTENCE_TEMPLATES[errand.category]))
@@ -203,7 +203,7 @@ def _list_holders(room: Layout, kind: str, admitted: Callable[[str], bool] = lam
 
 
 def _weigh_places(room: Layout, kind: str, holders: list[int]) -> WeightedChoice[int]:
-    """The places of a kind in this room by the figures' weights; any that may hold it where the figures know none."""
+    """The places of a kind in this room, weighted by the figures; if these have none, any that may hold it."""
     weights = load_statistics().objects[room.room][kind].places if kind in load_statistics().objects[room.room] else {}
     counts = {number: len(room.find_receptacles(room.receptacles[number].kind)) for number in holders}
     usual = [(number, 60 * weights.get(room.receptacles[number].kind, 0) // counts[number]) for number in holders]
@@ -213,7 +213,7 @@ def _weigh_places(room: Layout, kind: str, holders: list[int]) -> WeightedChoice
 
 @lru_cache(maxsize=8192)
 def _weigh_usual_places(room: LayoutKey, kind: str) -> WeightedChoice[int]:
-    """The places of a kind that no goal asks for: the same in every game of a room."""
+    """The places of a kind that is not the target, which are the same in every game of a room."""
     furnished = generate_layout(room)
     return _weigh_places(furnished, kind, _list_holders(furnished, kind))
 
@@ -295,8 +295,8 @@ def make_house_pool(
 ) -> TaskPool:
     """The generated tasks of a split, or of all splits one after the other.
 
-    An owner's private rooms change where tasks are played, and `own_wording` is another wording of their games; neither changes
-    which tasks there are: ids, categories and digest stay.
+    With `owner` the tasks are played in a client's private rooms, and with `own_wording` in another wording. Neither changes
+    which tasks there are: ids, categories and digest stay the same.
     """
     check_house_options(size, seed, wording)
     names = SPLITS if split == "all" else (split,)
@@ -365,7 +365,7 @@ def _shuffle_categories(seed: int, size: str, split: str) -> NDArray[np.int32]:
 
 
 def check_house_options(size: str, seed: int, wording: str) -> None:
-    """Refuse options of generated houses that make no sense, with the allowed ones."""
+    """Refuse options of generated houses that are not allowed; the error names the allowed ones."""
     if size not in SIZES:
         raise unknown_name_error("size of ALFWorld's houses", str(size), SIZES)
     if wording not in WORDINGS:

@@ -1,10 +1,10 @@
-"""Room layouts: which receptacles a room has, where they stand, which of them open, and what kinds of things are about.
+"""Room layouts: which receptacles a room has, where they stand, which of them open, and what kinds of objects it holds.
 
 A layout is a pure function of its key. Layout number 14 of the seed 0 has the receptacles of ALFRED's scene 14; where
-they stand, which of them open and which share a standing point is drawn. Sizes take from these receptacles: `full` all of
-them, `small` one or two of a kind, `tiny` three to six; in the latter two no unseen room has the receptacles of a seen one.
-A key with an owner names a private layout, for a client whose rooms no other house has: it is modelled on one of the
-training scenes, with redrawn numbers of receptacles.
+they stand, which of them open and which share a standing point is drawn. The size decides how many of these receptacles a
+room has: all of them in `full`, one or two of a kind in `small`, three to six in `tiny`. In `small` and `tiny`, no unseen room
+has the same receptacles as a seen one. A key with an owner names a private layout, for a client whose rooms are in no other
+client's houses. It is modelled on one of the training scenes, with redrawn numbers of receptacles.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MAX_IN_TINY = 8
 
 
 class LayoutKey(NamedTuple):
-    """Names a layout by ALFRED's scene number. A private one has an owner too, which contains the number of the owner's room."""
+    """Names a layout by ALFRED's scene number. The owner of a private layout names the client and the number of its room."""
 
     seed: int
     size: str
@@ -81,7 +81,7 @@ class Layout:
     """Kinds of objects that belong to the room."""
     start: str
     floor: tuple[str, ...]
-    """Standing points with no receptacle, beside what lies on the floor."""
+    """Standing points without a receptacle, where objects lie on the floor."""
 
     @property
     def name(self) -> str:
@@ -107,7 +107,7 @@ def get_room_kind(scene: int) -> str:
 
 
 def list_unseen_scenes(size: str) -> tuple[int, ...]:
-    """Scenes of the split `test`, never used elsewhere: ALFRED's four; twelve in the smaller sizes, whose rooms vary less."""
+    """Scenes of the split `test`, never used elsewhere: ALFRED's four, or twelve in the smaller sizes, whose rooms vary less."""
     known = load_statistics()
     return known.unseen if size == "full" else tuple(sorted(known.unseen + known.spare))
 
@@ -129,7 +129,7 @@ def generate_layout(key: LayoutKey) -> Layout:
         tries = 1
         while _compute_appearance(drawn) in _collect_seen_appearances(key):
             counts = _draw_receptacle_counts(scene, key, draws)
-            # Some doubles more or less: a scene of few kinds might else look like a seen one for ever.
+            # Change the numbers of some kinds after 30 tries: a scene of few kinds might always look like a seen one.
             for _ in range(tries // 30):
                 kind = draws.pick(sorted(counts))
                 counts[kind] = 1 if counts[kind] > 1 or sum(counts.values()) >= MAX_IN_TINY else 2
@@ -168,13 +168,13 @@ def _draw_receptacle_counts(scene: Scene, key: LayoutKey, draws: Stream) -> dict
 
 @lru_cache(maxsize=512)
 def _list_scene_counts(room: str, kind: str) -> tuple[int, ...]:
-    """The number of a kind in each room that has the kind."""
+    """The number of receptacles of a kind in each scene that has any."""
     rows = (scene.receptacles for scene in load_statistics().get_scenes(room))
     return tuple(kinds[kind] for kinds in rows if kind in kinds)
 
 
 def _furnish(key: LayoutKey, room: str, counts: Mapping[str, int], draws: Stream) -> Layout:
-    """Receptacles with ids, standing points and doors; a lamp or two; points on the floor and a start between them."""
+    """Receptacles with ids, standing points and doors; lamps; points on the floor, and the agent's starting point."""
     kinds = [kind for kind, count in sorted(counts.items()) for _ in range(count)]
     spots = _draw_standing_points(room, draws)
     places = _share_standing_points(room, kinds, [next(spots) for _ in kinds], draws)
@@ -210,7 +210,7 @@ def _draw_standing_points(room: str, draws: Stream) -> Iterator[str]:
 
 
 def _share_standing_points(room: str, kinds: list[str], places: list[str], draws: Stream) -> list[str]:
-    """Let some pairs share a standing point, in the share and among the kinds that the counts name."""
+    """Let some pairs of receptacles share a standing point; the counts give their share and their kinds."""
     alone = list(range(len(kinds)))
     wanted = load_statistics().shared[room] * len(kinds)
     pairs = wanted // 2000 + (draws.integers(2000) < wanted % 2000)
@@ -229,7 +229,7 @@ def _share_standing_points(room: str, kinds: list[str], places: list[str], draws
 
 
 def _draw_openable(size: str, kinds: list[str], draws: Stream) -> list[bool]:
-    """Which receptacles have a door; in tiny rooms at most two beside fridge and microwave."""
+    """For each receptacle, whether it has a door; tiny rooms have at most two doors besides fridge and microwave."""
     opens, doors = [], 0
     for kind in kinds:
         able, of = load_statistics().openable.get(kind, (0, 1))
@@ -242,7 +242,7 @@ def _draw_openable(size: str, kinds: list[str], draws: Stream) -> list[bool]:
 
 
 def _draw_points(room: str, kinds: list[str], draws: Stream) -> list[Point]:
-    """A place for each receptacle; two of one kind never stand at the same place."""
+    """Coordinates for each receptacle; two of one kind never have the same."""
     extent, used, points = load_statistics().extent[room], set(), []
     for kind in kinds:
         low, middle, high = load_statistics().heights.get(kind, (80, 90, 110))
@@ -271,7 +271,7 @@ def make_object_id(kind: str, point: Point, draws: Stream) -> str:
 
 
 def _place_lamps(key: LayoutKey, room: str, kinds: list[str], draws: Stream) -> dict[str, int]:
-    """The room's lamps, each on something that stands there; tiny rooms that could have a lamp have exactly one."""
+    """The room's lamps, each on a receptacle; tiny living rooms and bedrooms have one lamp if something can hold it."""
     scenes, found = load_statistics().lamps, {}
     for lamp in sorted(scenes):
         order = stream(key.seed, "alfworld", "lamps", room, lamp).permutation(30).tolist()

@@ -1,6 +1,6 @@
 """Goals, their demands, and the shortest plan for a goal when all places are known.
 
-A goal is of one of six task types, in the words of the real game files. It refers to types only, never to instances. It
+A goal is of one of six task types, in the form of the real game files. It refers to types only, never to instances. It
 is kept as the S-expression of the PDDL problem, so that goals that were read from a file and goals that were
 made here are handled alike.
 
@@ -54,7 +54,7 @@ def make_goal(category: str, object_kind: str, receptacle_kind: str = "", lamp_k
 
 
 def render_goal(goal: Goal, indent: int | None = 12) -> str:
-    """The goal as PDDL text: on one line, or one formula per line, indented from `indent` on."""
+    """The goal as PDDL text: one formula per line, indented from `indent` on, or all on one line if `indent` is None."""
     simple = all(isinstance(item, str) for item in goal)
     if simple or indent is None:
         return "(" + " ".join(item if isinstance(item, str) else render_goal(item, None) for item in goal) + ")"
@@ -68,8 +68,8 @@ def render_goal(goal: Goal, indent: int | None = 12) -> str:
 def infer_category(goal: Goal) -> str:
     """The task type of a goal.
 
-    A lamp to be lit makes Look, a treatment Clean, Heat or Cool, two different objects Pick2, all else Pick: slices,
-    movable receptacles and "all of a kind" are variants of these.
+    A goal with a lit lamp is Look, one with a treatment Clean, Heat or Cool, and one with two different objects Pick2. Every
+    other goal is Pick. Slices, movable receptacles and "all of a kind" are variants of these types.
     """
     words = {word.lower() for word in _iter_words(goal)}
     if "istoggled" in words:
@@ -116,7 +116,7 @@ class PlanStep(NamedTuple):
 
 
 def extract_target(game: Game) -> Target | None:
-    """The errand of a game's goal, or None if it does not have the plain form of its task type."""
+    """The target of a game's goal; None if the goal does not have the plain form of its task type."""
     atoms = list(_iter_atoms(game.goal))
     if {atom[0].lower() for atom in atoms} - _ATOMS[game.category]:
         return None
@@ -201,7 +201,7 @@ class _PlanBuilder:
 
 
 def _iter_bring_plans(game: Game, target: Target) -> Iterator[list[PlanStep]]:
-    """Pick, Clean, Heat, Cool."""
+    """Plans for Pick, Clean, Heat and Cool."""
     category = target.category
     tools = _find_by_kind(game.receptacle_kinds, APPLIANCE[category]) if category in APPLIANCE else [-1]
     goals = _list_destinations(game, target)

@@ -1,11 +1,11 @@
 """Read real game files into `Game` values.
 
 `read_game` takes a `game.tw-pddl` file; `read_problem` takes the text of its PDDL problem. The reader knows the
-predicates and types of ALFWorld's domain and refuses what does not belong to it, with the line where it stands. What a
-problem says of things that no action and no sentence of the game ever asks for (distances, visited places) is passed over.
+predicates and types of ALFWorld's domain, and refuses anything else with the line where it stands. It ignores facts that no
+action and no sentence of the game uses, such as distances and visited places.
 
-Words are cut as the real engine's planner cuts them: blanks and parentheses separate, `;` starts a comment, `?` starts a
-word of its own. Depth is bounded, so that hostile input ends in an error and not in a full stack.
+Texts are split into words as in the real engine's planner: blanks and parentheses separate words, `;` starts a comment, `?`
+starts a new word. The depth of nesting is bounded, so that hostile input ends in an error and not in a stack overflow.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COMMENT = re.compile(r";[^\n]*")
 
 
 class Form(NamedTuple):
-    """A parenthesised form: its items, words or forms again, and the number of its first word in the text."""
+    """A parenthesised form: its items, each a word or another form, and the index of its first word in the text."""
 
     items: tuple[Any, ...]
     position: int
@@ -41,7 +41,7 @@ Item: TypeAlias = str | Form
 
 
 class ProblemText:
-    """A text with a name, to say in an error where something stood."""
+    """The text of a PDDL problem, with a name and line numbers for error messages."""
 
     def __init__(self, text: str, where: str) -> None:
         self.text = _COMMENT.sub(lambda comment: " " * len(comment.group()), text) if ";" in text else text
@@ -142,7 +142,7 @@ def parse_game(data: Mapping[str, Any], where: str, *, scene: str = "", origin: 
 def read_problem(
     text: str, *, task: str, wording: str = "move", where: str = "the game", scene: str = "", origin: str = ""
 ) -> Game:
-    """The game in the text of a PDDL problem; its goal must be within reach."""
+    """The game in the text of a PDDL problem; its goal must be reachable."""
     game = _Problem(ProblemText(text, where)).build_game(task=task, wording=wording, scene=scene, origin=origin)
     try:
         reachable = is_reachable(game)
@@ -154,7 +154,7 @@ def read_problem(
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """A JSON file that holds an object, or one clear error."""
+    """The object in a JSON file; `DataError` if the file holds anything else."""
     data = _read_json(path)
     if not isinstance(data, dict):
         raise DataError(f"{path}: expected a JSON object, found {type(data).__name__}")
@@ -175,7 +175,7 @@ def _read_json(path: Path) -> Any:
 
 
 def require_trajectory(folder: Path) -> None:
-    """Refuse a game folder without a readable `traj_data.json`, whose content is of no concern."""
+    """Refuse a game folder without a readable `traj_data.json`; the content of that file is not used."""
     if not (folder / TRAJECTORY_FILE).is_file():
         raise DataError(f"{folder}: there is a {GAME_FILE} without the {TRAJECTORY_FILE} that belongs beside it")
     _read_json(folder / TRAJECTORY_FILE)
@@ -211,7 +211,7 @@ class _Problem:
         self.hands_full = False
 
     def build_game(self, **said: str) -> Game:
-        """The whole problem as a game; `said` is further content of the file."""
+        """The whole problem as a game; `said` are its task, wording, scene and origin."""
         sections = self.split_sections(self.source.read())
         self.read_objects(sections["objects"])
         for fact in sections["init"].items[1:]:
@@ -319,7 +319,7 @@ class _Problem:
         self.note(predicate, arguments, fact)
 
     def note(self, predicate: str, arguments: tuple[str, ...], fact: Form) -> None:
-        """Keep what a fact says."""
+        """Store the content of a fact."""
         name, other = arguments[0], arguments[-1]
         match predicate:
             case "receptacletype" | "objecttype":
@@ -358,7 +358,7 @@ class _Problem:
             )
 
     def list_mentioned(self, type_name: str) -> list[str]:
-        """The entities in the facts: a thing that is only declared is not part of the game."""
+        """The entities of a type that facts mention; an entity that is only declared is not part of the game."""
         return [name for name in self.marks if self.types[name] == type_name]
 
     def get_kind(self, name: str) -> str:

@@ -1,8 +1,8 @@
 """The real engine behind one function: its answer after a list of commands in a game.
 
 A state is the game and the commands so far; the engine itself runs in a process of its own (`real_server`), which is
-started when first needed and again when it has died. So snapshots, undo and pickling work as with the native engine, at
-the price of playing an abandoned line again from its start.
+started when first needed and again when it has died. Therefore snapshots, undo and pickling work as with the native engine;
+the price is that going back to an earlier state plays the game again from its start.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RealAnswer(NamedTuple):
 
 
 class RealEngine:
-    """A connection to the real engine, opened at the first question."""
+    """A connection to the real engine, opened at the first request."""
 
     def __init__(self) -> None:
         require_real_engine()
@@ -57,7 +57,7 @@ class RealEngine:
         return RealAnswer(answer["feedback"], tuple(answer["admissible"]), answer["won"], steps, answer["seconds"])
 
     def close(self) -> None:
-        """End the engine's process; the next question starts another."""
+        """End the engine's process; the next request starts another."""
         if self._process is not None:
             _kill_process(self._process)
             self._process = None
@@ -110,7 +110,7 @@ def _launch() -> subprocess.Popen[str]:
         text=True,
         encoding="utf-8",
         env=environment,
-        process_group=0,  # Ctrl-C in a terminal is ours to handle
+        process_group=0,  # Ctrl-C in a terminal must not reach the engine
     )
 
 

@@ -3,8 +3,8 @@
 The real engine runs in a process of its own, because it overwrites `sys.argv` and replaces the standard output when it is
 loaded, and because each of its environments maps a library of 34 MB that is never unmapped. The process reads one JSON line
 per request and writes one JSON line per answer. A request names a game and the commands since its start; the answer is what
-the engine says to the last of them. A few games are kept going, so that the usual request costs one step; any other is played
-from the start.
+the engine says to the last of them. A few games are kept running, so that the usual request costs one step; any other game is
+played from its start.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class GameServer:
         self.slots: list[LiveGame] = []
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The engine's answer after these commands; `missing` requests the content of a game that it does not have."""
+        """The engine's answer after these commands; `missing` requests the content of a game that is not running."""
         key, commands, game = request["key"], request["commands"], request.get("game")
         if game is None and all(slot.key != key for slot in self.slots):
             return {"missing": True}
@@ -81,7 +81,7 @@ class GameServer:
         return {**slot.answer, "plan": slot.plan()} if request.get("plan") else slot.answer
 
     def acquire_game(self, key: str, commands: list[str], game: dict[str, Any] | None) -> LiveGame:
-        """A slot that has played a prefix of these commands; the most recently used is last."""
+        """A running game that has played a prefix of these commands; the most recently used one is last in `slots`."""
         same = [slot for slot in self.slots if slot.key == key]
         fitting = [slot for slot in same if slot.commands == commands[: len(slot.commands)]]
         if fitting:

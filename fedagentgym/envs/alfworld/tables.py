@@ -1,10 +1,10 @@
 """Tables that are derived from a game once: shown names, positions, what may go where, the grounded goal, and whether it is
 reachable.
 
-A goal is reachable if each fact that it needs is the effect of some action. This is the test that the real engine's
-planner makes before it starts, where a game that fails it ends in an unrelated error. It is optimistic (facts are taken
-one by one, "not" and "forall" count as fulfilled), so a game that passes it may still have no plan: it needs two mugs
-and there is one. The real engine plays such a game, and so do we.
+A goal is reachable if each fact that it needs is the effect of some action. The real engine's planner makes the same test
+before it starts, and a game that fails it there ends in an unrelated error. The test is optimistic (facts are taken one by
+one, "not" and "forall" count as fulfilled), so a game that passes may still have no plan, for example if it needs two mugs
+and has only one. The real engine plays such a game, and so does the native one.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 The `put` wording of earlier releases differs from today's `move` in three things: the command and the answer of putting
 something down, the place that is named on arrival, and the `help` command, which only `move` games have.
 
-The task sentence of a generated game is in one of several wordings per task type; two of each are those of the real
-games, so that what was learnt on one is understood on the other.
+The task sentence of a generated game comes from one of several templates per task type. Two templates of each type are those
+of the real games, so that an agent that was trained on one kind of game understands the other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """`fedagentgym/Skills-v0`: the same questions in many categories, each with its own procedure to answer them.
 
-The rewards beside accuracy pull in different directions. `thought` wants a thought in the right layout, and `brevity` falls with
-every word of it; `style/bare` wants the number alone and `style/unit` the number with its things, so that no reply earns both.
+The rewards beside accuracy pull in different directions. `thought` pays for a thought in the right layout, and `brevity` falls
+with every word of the thought. `style/bare` pays for the number alone and `style/unit` for the number with its things, so that
+no reply earns both.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ class ReadAnswer(NamedTuple):
 
 
 def read_answer(reply: str, things: str, replies: str = TAGGED) -> ReadAnswer | None:
-    """The answer of a reply: a number, alone or with the task's things behind it. It is in the answer's tags, or after the last
-    equals sign, or the whole reply.
+    """The answer of a reply: a number, alone or with the task's things behind it. Depending on `replies`, it is in the
+    answer's tags, after the last equals sign, or the whole reply.
 
     >>> read_answer("<think> 45 + 32 = 77 . </think> <answer> 77 hats </answer>", "hats")
     ReadAnswer(number=77, unit='hats')
@@ -130,7 +131,7 @@ class SwappedProcedures(Variant):
     worlds: int = Field(default=2, ge=2, description="number of different worlds; all have equally many clients")
 
     def assign(self, seed: int, client: int) -> OwnProcedures | None:
-        """Every client gets a world; the degree is the share of categories that differ there. World 0 is the unchanged one."""
+        """Return the client's world; None if nothing differs in it. The degree is the share of categories that differ."""
         drawn = self.draw(seed, client)
         return drawn if drawn.world and self.degree else None
 
@@ -248,7 +249,7 @@ class SkillsOptions(EnvOptions):
     )
     manners: Literal["one", "several"] = play(
         "one",
-        description="how the expert answers: one, always alike; several, with or without a thought, tags and things",
+        description="how the expert answers: one, always alike; several, with or without a thought, its tags, and the things",
     )
     seed: int = task(0, description="seed of the procedures of the categories, and of the order of the tasks")
     train_tasks: int | None = task(None, ge=1, description="number of training tasks; null: the usual number")
@@ -274,9 +275,9 @@ class SkillsEnv(MisleadableEnv[SkillsOptions]):
     `replies="equation"` it is `45 + 32 = 77`, and with `replies="bare"` it is `77`, three tokens of a language model.
     **Observations.** The question; with `turns` above 1 the next ones, which do not name the category again and say nothing about
     the answers before; at the end whether all were right.
-    **Reward.** An equal part of 1 for each right answer; `success` is all of them. Components: `accuracy/skills`, `format`,
-    `tags`, `repetition`, `thought` (there is one), `brevity` (less for each word of it), `style/bare` and `style/unit` (the
-    number alone, or with its things).
+    **Reward.** An equal part of 1 for each right answer; `success` means that all are right. Components: `accuracy/skills`,
+    `format`, `tags`, `repetition`, `thought` (there is one), `brevity` (less for each word of the thought), `style/bare` and
+    `style/unit` (the number alone, or with its things).
     **Variant.** `swapped_procedures`: the same category follows another procedure at another client.
     **Versions.** v0: first one.
     """
@@ -361,7 +362,7 @@ class SkillsEnv(MisleadableEnv[SkillsOptions]):
         return SkillsExpert(self.options.manners, self.options.replies, changed=self._changed)
 
     def list_procedures(self) -> Mapping[str, Procedures]:
-        """Every category with its procedure and those of the others."""
+        """Each category, with its procedure and the other procedures in use."""
         own = {**self.world.assign_procedures(), **self._changed}
         in_use = sorted(set(own.values()))
         return {town: Procedures(mine, tuple(one for one in in_use if one != mine)) for town, mine in own.items()}

@@ -1,4 +1,4 @@
-"""The tasks of the skills environment: which category has which procedure, and pools that ask every surface under every skill.
+"""The tasks of the skills environment: the procedure of each category, and pools that ask the same questions in all of them.
 
 A *surface* is a question without its category: the numbers and the things. Surfaces are numbered through a permutation
 that depends on the seed alone; every split is a range of these numbers, and each of its surfaces is asked in every category. So
@@ -75,7 +75,7 @@ def list_numbers(steps: int) -> tuple[Numbers, ...]:
 
 
 def _iter_digits(steps: int, least: int) -> Iterator[tuple[int, ...]]:
-    """Digits of one place: the first may have all others added or taken off, and stays between `least` and 9."""
+    """Digits of one decimal place: if all others are added to the first or taken off, the result is between `least` and 9."""
     for others in product(range(least, 10), repeat=steps):
         total = sum(others)
         yield from ((first, *others) for first in DIGITS if first - total >= least and first + total <= 9)

@@ -92,18 +92,18 @@ def stem(word: str) -> str:
                 word = base if base[-1] in "lsz" else base[:-1]
             elif _measure(base) == 1 and _ends_cvc(base):
                 word += "e"
-    # 2. to 4. A final y, and longer endings for shorter ones.
+    # 2. to 4. A final y becomes i, and longer endings become shorter ones.
     if word[-1] == "y" and "v" in _classify_letters(word[:-1]):
         word = word[:-1] + "i"
     word = _replace(word, _STEP_3.get(word[-2:-1], ()))
     word = _replace(word, _STEP_4.get(word[-1], ()))
-    # 5. Endings that go from a longer stem; -ion only after s and t.
+    # 5. Endings are removed from longer stems; -ion only after s and t.
     for suffix in _STEP_5.get(word[-2:-1], ()):
         if word.endswith(suffix) and (suffix != "ion" or word.endswith(("sion", "tion"))):
             base = word[: -len(suffix)]
             word = base if _measure(base) > 1 else word
             break
-    # 6. A final e, and one of two final l.
+    # 6. A final e is removed, and one of two final l.
     measure = _measure(word)
     if word[-1] == "e" and (measure > 1 or (measure == 1 and not _ends_cvc(word[:-1]))):
         word = word[:-1]
@@ -172,7 +172,7 @@ _PICTOGRAPH = (
 
 @lru_cache(maxsize=1)
 def _get_word_pattern() -> re.Pattern[str]:
-    """Compiled when the first text that is not ASCII comes: reading the tables of Unicode takes a while."""
+    """The pattern of a word in texts that are not ASCII; compiled at first use, since reading Unicode's tables takes a while."""
     # Number forms and marks, each as ranges of characters for use inside a character class.
     kinds = {"No": 0, "Mn": 1, "Mc": 1, "Me": 1, "Cf": 1}
     found: tuple[list[list[int]], list[list[int]]] = ([], [])

@@ -1,6 +1,6 @@
-"""Named arrays and byte strings, in memory or in a folder that is memory-mapped: the one form of every catalogue and index.
+"""Named arrays and byte strings, in memory or in a memory-mapped folder: the format of all catalogues, indexes and goals.
 
-A folder holds one raw little-endian file per array and `header.json` with dtypes, lengths and what the arrays are about.
+A folder holds one raw little-endian file per array and `header.json` with dtypes, lengths and values that describe them.
 Processes that open the same folder share its pages, so a catalogue of a million products costs memory once per machine.
 """
 
@@ -69,7 +69,7 @@ class TextsWriter:
             self._ends = []
 
     def finish(self) -> dict[str, Array | int]:
-        """The two arrays; bytes that went to a file are given by their number."""
+        """The two arrays; for bytes that were written to a file, their number in place of the array."""
         ends = np.concatenate([*self._blocks, np.array(self._ends, dtype=np.int64)])
         if self._file is None:
             data: Array | int = np.frombuffer(b"".join(self._parts), dtype=np.uint8)

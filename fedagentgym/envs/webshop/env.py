@@ -48,8 +48,8 @@ _PAGE_WORDS = (
 
 
 def iter_vocabulary(stock: ShopData) -> Iterator[str]:
-    """Page labels, and the texts of products: of all in a small shop, of the first two thousand in a large one, where
-    product numbers are left to be spelt."""
+    """Page labels, and the texts of products: of all products in a small shop, of the first two thousand in a large one. The
+    product numbers of a large shop are left out, since they can be spelt."""
     yield _PAGE_WORDS
     for label in (pages.BACK, pages.PREVIOUS, pages.NEXT, pages.BUY, *pages.SUB_PAGES):
         yield label
@@ -82,7 +82,7 @@ class WebShopOptions(EnvOptions):
 
     data: str | Path | None = local(
         None,
-        description="folder with the original's files, or with what `data add` made of them; `installed`: the imported data;"
+        description="folder with the original's files, or with their import by `data add`; `installed`: the imported data;"
         " null: a generated shop",
     )
     size: Literal["default", "tiny", "small"] = task(
@@ -107,7 +107,7 @@ class WebShopOptions(EnvOptions):
     )
     nouns: str | Callable[..., Any] = play(
         "rule",
-        description="which words of a title are nouns, by which the kind of a product is tested: rule, spacy, or a function",
+        description="how the nouns of titles, which distinguish kinds of product, are found: rule, spacy, or a function",
     )
     num_prev_obs: int = play(0, ge=0, description="earlier observations that an observation repeats, oldest first")
     num_prev_actions: int = play(0, ge=0, description="earlier actions that an observation repeats, oldest first")
@@ -122,8 +122,8 @@ class WebShopEnv(MisleadableEnv[WebShopOptions]):
     or `"url"`.
 
     **Reward** at the purchase, in 0..1: the share of wanted attributes, options and price cap that the purchase meets,
-    times how well the product is of the wanted kind. `info["success"]` means a reward of 1.0. `reward="success10"` pays 10 for
-    success and nothing else.
+    times a factor for how well its kind is the wanted one. `info["success"]` means a reward of 1.0. `reward="success10"` pays 10
+    for success and otherwise 0.
     """
 
     id = "fedagentgym/WebShop-v0"
@@ -154,7 +154,7 @@ class WebShopEnv(MisleadableEnv[WebShopOptions]):
 
     @cached_property
     def site(self) -> Site:
-        """The shop's pages; those of a variant are made of the goals of this client."""
+        """The site of the shop; a variant's shop is built for the goals of this client."""
         if isinstance(self.variant, ShopVariant):
             shop = self.variant.build_shop(self.stock, map(self._get_goal, self.pool), self._tagger)
             return Site(shop, self._tagger)
@@ -219,7 +219,7 @@ class WebShopEnv(MisleadableEnv[WebShopOptions]):
         return WebShopExpert(self.site, min(self.max_turns, TURNS))
 
     def list_procedures(self) -> Mapping[str, Procedures]:
-        """Every category with the categories whose players would leave out an option that is usual in it."""
+        """Each category, with the categories whose procedure would leave out an option that is usual in it."""
         return list_shop_procedures(_collect_kinds(self.stock))
 
     def misled_expert(self, procedure: str) -> Expert:
@@ -228,7 +228,8 @@ class WebShopEnv(MisleadableEnv[WebShopOptions]):
         return WebShopExpert(self.site, min(self.max_turns, TURNS), obeyed)
 
     def follows(self, task: Task, actions: Sequence[str], procedure: str) -> bool:
-        """Return whether exactly the wanted options that are usual in this category were chosen; in its own, all of them."""
+        """Return whether exactly the wanted options that are usual in the category `procedure` were chosen. For the goal's own
+        category, these are all wanted options."""
         goal = self._get_goal(task)
         chosen = list_chosen(goal, actions)
         obeyed = frozenset(goal.options) if procedure == goal.category else _collect_kinds(self.stock)[procedure]
@@ -285,7 +286,7 @@ def _collect_kinds(stock: ShopData) -> Kinds:
 
 @lru_cache(maxsize=8)
 def _open_unchanged_site(stock: ShopData, nouns: NounFunction) -> Site:
-    """The site over an unchanged shop, which environments share; it holds nothing but tables and what it has found before."""
+    """The site over an unchanged shop, which environments share; it holds only tables and a cache of results."""
     return Site(make_unchanged_shop(stock), nouns)
 
 

@@ -4,8 +4,8 @@ It sees what any player sees (the page, its address) and acts through the site's
 current page at every turn and remembers only which products it has looked at, so it can continue after other actions
 than its own. It does not know the goal: products are rated by the words of the instruction.
 
-A misled player obeys a part of the instruction: the options that are usual in a category. One that buys fashion like
-groceries chooses flavour and size, and leaves the colour as it is.
+A misled player obeys only a part of the instruction: the options that are usual in another category. A player that buys
+fashion like groceries chooses flavour and size, and ignores the colour.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _STOP_TERMS = frozenset(analyze_text("find me i am looking for show want to buy 
 
 
 class ParsedInstruction(NamedTuple):
-    """A parsed instruction: price cap, named options, and the words of the rest."""
+    """A parsed instruction: price cap, named options, and the text and words of the rest."""
 
     cap: float
     options: tuple[tuple[str, str], ...]
@@ -103,7 +103,7 @@ class WebShopExpert:
         return self._search(wish)
 
     def _search(self, wish: ParsedInstruction) -> str:
-        """First everything in the instruction, then the kind of product and its properties alone."""
+        """Search for everything in the instruction; every second time, for the product and its properties without the options."""
         wanted = " ".join(value for _, value in wish.options) if self._searches % 2 == 0 else ""
         self._searches += 1
         query = " ".join(slot_words(f"{wish.text} {wanted}")) or "gift"
@@ -184,7 +184,7 @@ def _choose_options(page: list[Piece], wish: ParsedInstruction, instruction: str
             offered.setdefault(piece.name, []).append(piece.text)
     chosen: dict[str, str] = {}
     if not wish.options:
-        # The longest value of each group whose words are all in the instruction; otherwise one with a colour of it.
+        # Of each option, the longest value whose words are all in the instruction; otherwise one whose colour is in it.
         said = frozenset(analyze_text(instruction))
         for name, values in offered.items():
             fitting = [value for value in values if (words := frozenset(analyze_text(value))) and words <= said]
@@ -224,7 +224,7 @@ def collect_kinds(goals: Sequence[Goal]) -> Kinds:
 
 
 def list_shop_procedures(kinds: Kinds) -> dict[str, Procedures]:
-    """Every category with the categories whose players would leave out an option that is usual in it."""
+    """Each category, with the categories whose procedure would leave out an option that is usual in it."""
     found = {
         category: tuple(other for other, theirs in kinds.items() if own - theirs) for category, own in kinds.items()
     }

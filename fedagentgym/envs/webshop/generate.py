@@ -1,9 +1,10 @@
-"""A shop made from a seed: raw records in the schema of the original's files, of any number.
+"""A shop made from a seed: any number of raw records in the schema of the original's files.
 
 Products come in families of near-duplicates: same kind, mostly the same attributes, one of which differs from member to
 member, so that a query which leaves out one constraint often finds a sibling first. Options form grids as wide as the real
-shop's in each category, which is what skews its goals towards fashion. Titles, bullet points and descriptions are written by
-a grammar that mentions an attribute only sometimes, as sellers do; their words are in `data/lexicon.json`.
+shop's in each category, so the goals are skewed towards fashion as they are there. Titles, bullet points and
+descriptions are written by a grammar that mentions an attribute only sometimes, as sellers do; their words are in
+`data/lexicon.json`.
 
 Every family has a random stream of its own, so product number n of a seed is the same in a shop of any size.
 """
@@ -96,7 +97,7 @@ DEFAULT_LAYOUT = ShopLayout()
 
 
 class WordStream:
-    """A run of random words, taken one after the other."""
+    """A sequence of random 64-bit words, used one after the other."""
 
     def __init__(self, words: Sequence[int]) -> None:
         self._words, self._next = words, 0
@@ -134,7 +135,7 @@ class _Family(NamedTuple):
 
 
 def generate(products: int, seed: int, layout: ShopLayout = DEFAULT_LAYOUT) -> Iterator[tuple[Product, Instructions]]:
-    """Products with what their goals are made from, cleaned by the same rules as loaded ones."""
+    """Products with the instructions for their goals, cleaned by the same rules as loaded ones."""
     for position, (record, notes) in enumerate(generate_records(products, seed, layout)):
         instruction = notes.get("instruction")
         attributes = tuple(notes.get("instruction_attributes", ()))
@@ -196,7 +197,7 @@ def _make_member(
     }
     notes: dict[str, Any] = {"attributes": attributes}
     if layout.all_instructed or draw.draw_bool(family.department.instructed):
-        # The kind of product and some of its attributes, before or after its name.
+        # The instruction names the kind of product, with some attributes before it and some after it.
         wanted = draw.sample(attributes, 2 + draw.draw_below(len(attributes) - 1))
         before = 1 + draw.draw_below(len(wanted) - 1)
         opening = draw.pick(("Find me", "I am looking for", "Show me", "I want to buy"))
@@ -206,7 +207,7 @@ def _make_member(
 
 
 def _draw_options(draw: WordStream, family: _Family, layout: ShopLayout) -> Mapping[str, Sequence[str]]:
-    """Fashion sells in grids of colours and sizes; elsewhere one short list is usual and many products have none."""
+    """The options of a product: in fashion a grid of colours and sizes, elsewhere usually one short list or none."""
     if family.department.name == "fashion":
         return {
             "Color": draw.sample(VALUES["color"], 4 + draw.draw_below(6)),

@@ -1,11 +1,12 @@
 """The goals of the shop, in the original's order for a seed.
 
 Prices, caps and orders are drawn from instances of `random.Random`, call by call as the original draws them from the
-global generator, so a seed gives its goals. (In a fresh process the original's console library takes one number from that
-generator before the first price; the reference lists have this draw for synthetic goals and lack it for human ones.)
+global generator, so a seed gives the original's goals. (In a fresh process, the original's console library takes one
+number from that generator before the first price. The reference lists contain this draw for synthetic goals, but not for
+human ones.)
 
-Only a few numbers per product are stored; a goal is made when asked for, so a catalogue of a million products has its
-seven million goals at hand without holding them.
+Only a few numbers per product are stored. A goal is made when it is requested, so the seven million goals of a catalogue of
+a million products are not held in memory.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ ORDERS = ("webshop", "fedagent")
 
 class Goal(NamedTuple):
     """One shopping task. `options` maps option names to the wanted values (synthetic goals) or lists the values alone (human
-    ones); `row` is the target's index in the catalogue, -1 if the holder does not know the answer."""
+    ones); `row` is the target's index in the catalogue, -1 if the client does not know the answer."""
 
     number: int
     row: int
@@ -56,7 +57,7 @@ class Goal(NamedTuple):
         return self.row >= 0
 
     def without_answer(self) -> Goal:
-        """The goal without the answer: the instruction alone."""
+        """The goal without its answer; number, category and instruction remain."""
         return self._replace(
             row=-1,
             asin="",
@@ -71,7 +72,7 @@ class Goal(NamedTuple):
 
 
 class Goals(Sequence[Goal]):
-    """The goals of a catalogue, in the order that the index splits refer to."""
+    """The goals of a catalogue, in the order in which the splits index them."""
 
     def __init__(self, catalogue: Catalogue, bundle: Bundle) -> None:
         self._catalogue = catalogue
@@ -105,8 +106,8 @@ class Goals(Sequence[Goal]):
             cap = float(self._caps[native])
             return Goal(*known, text + format_cap(cap), tuple(attributes), cap, tuple(options), 1.0)
         instructions, cap = self._catalogue.read_instructions(row), float(self._caps[row])
-        # The number of the goal among the product's is a way to choose one value per option, option names in alphabetical
-        # order, the last one fastest.
+        # The goal's number within its product encodes one value per option, with option names in alphabetical order; the
+        # last option varies fastest.
         number, chosen = native - int(self._starts[row]), dict[str, str]()
         for name in sorted(product.options, reverse=True):
             number, at = divmod(number, len(product.options[name]))
@@ -123,8 +124,8 @@ def format_cap(cap: float) -> str:
 
 
 def make_goals(catalogue: Catalogue, kind: str, order: str, seed: int, folder: Path | None = None) -> Goals:
-    """Draw prices, caps and the order of a seed. `fedagent` seeds the caps of synthetic goals anew and shuffles on with
-    the same stream, `webshop` shuffles with a seed of its own."""
+    """Draw prices, caps and the order of a seed. With the order `fedagent`, the generator is seeded again before the caps
+    of synthetic goals and then shuffles the goals; with `webshop`, the shuffle has a seed of its own."""
     source = random.Random(seed)
     for _ in range(DRAWS_BEFORE_PRICES[kind]):
         source.randint(0, 999_999)
@@ -145,7 +146,7 @@ def make_goals(catalogue: Catalogue, kind: str, order: str, seed: int, folder: P
 
 
 def _draw_cap(price: float, source: random.Random) -> float:
-    """The higher one of two of the next four round prices; `NO_CAP` if fewer than two round prices are above the product's."""
+    """The higher of two random ones of the next four round prices; `NO_CAP` if fewer than two are above the product's price."""
     first = bisect(CAPS, price)
     above = CAPS[first : first + 4]
     return max(source.sample(above, 2)) if len(above) >= 2 else NO_CAP

@@ -31,8 +31,8 @@ SCRATCH_SUFFIX = ".part"
 
 
 def make_document(product: Product, fields: Sequence[str] = ORIGINAL_FIELDS) -> str:
-    """The text of a product that is searched. The original's takes only the first bullet point; `features` is the grid of
-    options, which is where colours and sizes stand."""
+    """The text of a product that is searched. The original searches only the first bullet point. `features` is the grid of
+    options, which contains colours and sizes."""
     return " ".join(_FIELD_TEXT[field](product) for field in fields).lower()
 
 
@@ -203,7 +203,7 @@ def _merge(
 
 
 def _allocate_postings(name: str, dtype: str, length: int, folder: Path | None) -> Array:
-    """Arrays for postings: in memory, or directly to a file, so that building needs no second copy."""
+    """An array for postings, in memory or mapped to a file, so that building needs no second copy."""
     if folder is None or not length:
         return np.empty(length, dtype=dtype)
     return np.memmap(folder / f"{name}{SCRATCH_SUFFIX}", dtype=dtype, mode="w+", shape=(length,))

@@ -1,8 +1,8 @@
 """The original's three data files, read record by record and cleaned by its rules.
 
 `items_shuffle[_1000].json` holds the products, `items_ins_v2[_1000].json` attributes and machine-written instructions,
-`items_human_ins.json` (optional) what people wrote. The full product file is several gigabytes, so no file is ever held as
-a whole: a window slides over it, and of the instructions only compact bytes are kept.
+`items_human_ins.json` (optional) instructions that people wrote. The full product file is several gigabytes, so no
+file is ever held as a whole: each is read through a window, and instructions are kept as compact bytes only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Files(NamedTuple):
 
 
 def find_files(folder: Path) -> Files:
-    """The three files in a folder, the full set before the one of 1,000 products."""
+    """The data files of a folder; the full set is preferred to the one of 1,000 products."""
     if not folder.is_dir():
         raise DataError(
             f"there is no folder {folder}: give the one that holds items_shuffle.json or items_shuffle_1000.json"
@@ -220,7 +220,7 @@ class _Window:
                 return self._text[self._at]
             if not self._read_more():
                 raise DataError(
-                    f"{self._path} ends too early (after {self._before + self._at} characters): is it whole?"
+                    f"{self._path} ends too early (after {self._before + self._at} characters): is the file complete?"
                 )
 
     def expect(self, symbol: str) -> None:

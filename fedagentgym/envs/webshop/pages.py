@@ -26,7 +26,7 @@ PieceKind = Literal["text", "button", "link", "option"]
 
 
 class Piece(NamedTuple):
-    """A visible part of a page. `name` is set for options alone: what is chosen, such as `size`."""
+    """A visible part of a page. `name` is set only for option values: the option's name, such as `size`."""
 
     kind: PieceKind
     text: str
@@ -113,7 +113,7 @@ def render_text(pieces: Iterable[Piece]) -> str:
 
 
 def render_rich_text(pieces: Iterable[Piece], url: str, visited: frozenset[str]) -> str:
-    """One line per piece, with marks around what can be clicked and what was."""
+    """One line per piece, with marks around what can be clicked and what was clicked before."""
     lines: list[str] = []
     clicked: list[str] = []
     for kind, raw, _ in pieces:
@@ -135,7 +135,7 @@ def render_rich_text(pieces: Iterable[Piece], url: str, visited: frozenset[str])
 
 
 def _normalize_text(text: str) -> str | None:
-    """A text node as a browser's parser keeps it: None if it is empty, or blank with a line break; other blanks are one."""
+    """A text node as a browser's parser keeps it: None if empty, or blank with a line break; other blank text is one blank."""
     if text.strip(_SPACE):
         return text
     return None if not text or "\n" in text else " "
@@ -175,7 +175,7 @@ def present_page(observation: str, actions: Sequence[str]) -> tuple[str, tuple[s
     """
     segments = observation.split(SEPARATOR)
     if segments[0] == _THANKS:
-        # The page after a purchase is shown without the codes that it was made for.
+        # The page after a purchase is shown without its codes for MTurk.
         score = next((after for text, after in pairwise(segments) if text.startswith("Your score")), "")
         return f"{_THANKS}\nYour score: {score}" if score else _THANKS, tuple(actions)
     clicks = {match[1]: action for action in actions if (match := _CLICK.fullmatch(action)) is not None}

@@ -7,14 +7,14 @@ Everything is computed in the original's order, quirks included: options are red
 contain; where a goal names its options, each is compared as a (name, value) pair, whose name then counts as one more
 word.
 
-Texts are compared as sets of words, by the token-set ratio on top of `difflib`, in the version the original pins; later
-versions of that library give other numbers for a quarter of all pairs. The order of the arguments matters, since
-`difflib` is not symmetric.
+Texts are compared as sets of words, by the token-set ratio of the library version that the original pins, which is based on
+`difflib`. Later versions of the library give other numbers for a quarter of all pairs. The order of the arguments matters,
+since `difflib` is not symmetric.
 
-The nouns of two titles distinguish kinds of product. The original asks a statistical tagger that is too heavy a
-dependency for one test, so the function can be chosen: `nouns="rule"` (default) is the small rule below,
-`nouns="spacy"` uses a spaCy model if one is installed, and any function from a title to its nouns is taken as it is.
-Buying the target itself is never affected.
+The nouns of two titles distinguish kinds of product. The original finds them with a statistical tagger, which is too heavy
+a dependency for one test. Here the function can be chosen: `nouns="rule"` (default) is the small rule below,
+`nouns="spacy"` uses a spaCy model if one is installed, and any function from a title to its nouns can be given. The choice
+never affects the reward for buying the target itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NOT_WORD = re.compile(r"[^a-zA-Z0-9_]")
 
 @lru_cache(maxsize=1 << 16)
 def token_set_ratio(first: str, second: str) -> int:
-    """0 to 100; 100 as soon as the words of one are all found in the other.
+    """The likeness of two texts, from 0 to 100; it is 100 if one text has all words of the other.
 
     >>> token_set_ratio("navy blue", "blue"), token_set_ratio("small", "medium")
     (100, 18)
@@ -105,7 +105,7 @@ _FUNCTION_WORDS = frozenset(
 @lru_cache(maxsize=1 << 14)
 def extract_nouns_by_rule(title: str) -> tuple[str, ...]:
     """Words of two letters or more that are not function words, lower-case, with repetitions. Adjectives count as nouns:
-    in shop titles that is nearer to what taggers say than any short list of them (docs/reference/environments/webshop.md).
+    in shop titles, this is closer to taggers than a short list of adjectives would be (docs/reference/environments/webshop.md).
 
     >>> extract_nouns_by_rule("Rusticware 921ORB Kitchen and Bath Cabinet Knob")
     ('rusticware', 'orb', 'kitchen', 'bath', 'cabinet', 'knob')
@@ -242,7 +242,7 @@ def count_matched_attributes(product: Product, wanted: Iterable[str]) -> int:
 
 
 def count_matched_options(chosen: Iterable[str], wanted: Mapping[str, str] | Iterable[str]) -> int:
-    """Return how many wanted options some chosen value meets."""
+    """Return how many of the wanted options a chosen value meets."""
     values = [normalize_color(value) for value in chosen]
     if isinstance(wanted, Mapping):
         # A named option as the original compares it: a colour only if name or value is exactly one, else the printed pair.

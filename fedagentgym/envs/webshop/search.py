@@ -1,15 +1,15 @@
-"""BM25 in single precision, operation by operation as Lucene computes it, and the best k of a collection without a sort.
+"""BM25 in single precision, operation by operation as Lucene computes it, and the k best documents without a full sort.
 
 For a query term of document frequency n among N documents, weight w = count * ln(1 + (N - n + 0.5) / (n + 0.5)); a
 document that holds it f times and is L long gains w - w / (1 + f / (k1 * ((1 - b) + b * L / average))). Sums are taken
 in double precision and rounded once.
 
-In a large collection frequent terms are not read through. Terms are added from the one that can gain most downwards;
-once all others together cannot lift an unseen document above the k-th best so far, only documents within reach are
-completed, by looking them up. The result is the same.
+In a large collection, frequent terms are not read completely. Terms are added in descending order of their largest possible
+gain. Once the remaining terms together cannot lift a new document above the k-th best so far, they are only looked up in
+the documents that can still be among the best k. The result is the same.
 
-A `Shop` is a catalogue with prices and such a search, possibly perturbed: what one client's site sells and how it ranks
-it.
+A `Shop` is a catalogue with prices and such a search. A client's variant may change what its shop sells and how its search
+ranks the products.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Floats = NDArray[np.float32]
 
 
 class Segment(NamedTuple):
-    """One index of a collection. Its products stand at `offset` + row; `allowed` says which documents may be found."""
+    """One index of a collection. Its row r is row `offset` + r of the shop; `allowed` says which documents may be found."""
 
     postings: Index
     offset: int = 0
@@ -46,7 +46,7 @@ class Segment(NamedTuple):
 
 
 class _Term(NamedTuple):
-    """A query term in one segment: its weight, an upper bound of what it can add, its postings."""
+    """A query term in one segment: its weight, an upper bound of its gain, and the range of its postings."""
 
     weight: np.float32
     bound: float
@@ -96,13 +96,13 @@ class Searcher:
         return [place for _, _, place in sorted(found)[:k]]
 
     def _find_spans(self, text: str) -> tuple[np.float32, list[tuple[int, int]]]:
-        """Return how much a term is worth, and where its postings are in each segment."""
+        """Return the inverse document frequency of a term, and the range of its postings in each segment."""
         spans = [segment.postings.find_span(hash_term(text)) for segment in self.segments]
         frequency = sum(stop - start for start, stop in spans)
         return np.float32(log(1 + (self._documents - frequency + 0.5) / (frequency + 0.5))), spans
 
     def _bound_gain(self, segment: Segment, weight: np.float32, start: int, stop: int) -> float:
-        """The most that a term adds to any document. Read through once per term, since queries share their frequent ones."""
+        """An upper bound of a term's gain in any document; cached per term, since queries share their frequent terms."""
         if segment.postings.size < READ_ALL_BELOW:
             return 0.0
         key = (id(segment.postings), start)
@@ -120,7 +120,7 @@ class Searcher:
     ) -> Floats:
         gain: Floats = self._denominators.take(codes)
         if len(index.over_at):
-            # The true denominators where a document holds the term more often than a code can say.
+            # The true denominators where a document holds the term more often than a code can express.
             wanted = np.arange(places.start, places.stop) if isinstance(places, slice) else places
             at = np.minimum(np.searchsorted(index.over_at, wanted), len(index.over_at) - 1)
             hit = np.flatnonzero(index.over_at[at] == wanted)

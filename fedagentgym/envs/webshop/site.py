@@ -1,8 +1,8 @@
 """The shop as a state machine: which page follows which action. States are values and never changed.
 
-The rules are the original's, found by running it, oddities included: `search` works on every page, `Next >` never ends,
-an option cannot be taken back, and what `< Prev` does is decided by the kind of page that the address *spells*, so a query
-that contains `search_results` misleads it.
+The rules are the original's, found by running it, oddities included. `search` works on every page, `Next >` never ends, and
+an option cannot be taken back. The effect of `< Prev` depends on which kind of page the address *names*, so a query that
+contains `search_results` misleads it.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Transition(NamedTuple):
 
 
 def parse_action(action: str) -> tuple[str, str | None]:
-    """The name of an action and its argument in lower case: what the pattern `(.+)\\[(.+)\\]` finds at the start of the
-    action, found without its quadratic time on hostile text.
+    """The name of an action and its argument in lower case, as the pattern `(.+)\\[(.+)\\]` matches them at the start of
+    the action, but without its quadratic time on hostile text.
 
     >>> parse_action("search[Red Shoes] and more"), parse_action("click")
     (('search', 'red shoes'), ('click', None))
@@ -115,7 +115,7 @@ class Site:
         return pages.build_sub_page(instruction, product, state.label)
 
     def _get_page_rows(self, state: WebShopState) -> tuple[int, Sequence[int]]:
-        """Return how many products the last search found, and the rows on this page of them."""
+        """Return how many products the last search found, and the rows on this page of the results."""
         found = state.found if state.found is not None else self.shop.find(state.query, state.seed) or ()
         return len(found), found[(state.number - 1) * PAGE_SIZE : state.number * PAGE_SIZE]
 
@@ -128,7 +128,7 @@ class Site:
         return DONE_ACTIONS if state.kind == "done" else _make_page_actions(self.build_page(state))
 
     def make_url(self, state: WebShopState) -> str:
-        """The address of a state's page; some rules and marks look into it."""
+        """The address of a state's page, on which some rules and marks depend."""
         session = state.goal.number
         if not state.kind:
             return f"{BASE_URL}/{session}"
@@ -155,7 +155,7 @@ class Site:
         return self._click(state, argument, offer.option_names.get(argument))
 
     def _search(self, state: WebShopState, query: str, number: int) -> Transition:
-        """The results of a query; those of the query at hand are kept, so that turning a page does not search again."""
+        """The results of a query; those of the current query are kept, so that turning a page does not search again."""
         if state.kind and query == state.query and state.found:
             rows: Sequence[int] | None = state.found
         else:
@@ -169,7 +169,7 @@ class Site:
         return Transition(there, acted=True)
 
     def _click(self, state: WebShopState, value: str, option: str | None) -> Transition:
-        """The move of a click on something that the page offers; `option` is the name of the option whose value it is."""
+        """The move of a click on something that the page offers; `option` names the option if one of its values is clicked."""
         if value == pages.BUY.lower():
             bought: PurchaseReward | None = None
             if state.goal.known:

@@ -4,8 +4,8 @@ Opened data is cached, so that a hundred clients in one process share one catalo
 cache folder under a name that is a digest of everything it was made from, and mapped from there by every process.
 
 `fedagentgym data add webshop --from FOLDER` checks the original's files and stores them in the form that is
-memory-mapped. Afterwards `data="installed"` finds them. Products, index and goals are built once here; a full import
-reads several gigabytes and takes some minutes, opening what it made takes a moment.
+memory-mapped. Afterwards `data="installed"` finds them. The import builds products, index and goals once. A full
+import reads several gigabytes and takes some minutes; opening its result takes a moment.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ IN_MEMORY_PRODUCTS = 20_000
 IMPORTED = "webshop.json"
 Stamps = tuple[tuple[str, tuple[int, int, int]], ...]
 PUBLISHED_GOALS = 6_910
-"""The synthetic goals of the original's 1,000 products."""
+"""The number of synthetic goals of the original's 1,000 products."""
 LOADED_SPLITS = (500, 1000, 0)
-"""Goals of test and val, and for the warm start, of loaded data."""
+"""The numbers of goals of test, val and warmup for loaded data."""
 LAYOUT_VERSION = 1
 
 Entries = Callable[[], Iterable[tuple[Product, Instructions]]]
@@ -209,7 +209,7 @@ def index_folder(folder: Path, fields: tuple[str, ...]) -> Path:
 
 
 def _build(place: Path, fill: Callable[[Path], object]) -> None:
-    """Fill a folder and put it in place; where another process was faster, its folder is the one that stays."""
+    """Fill a new folder and move it to `place`; if another process was faster, its folder is kept."""
     get_logger(__name__).info("building %s (once)", place)
     try:
         with atomic_folder(place) as target:
@@ -220,7 +220,7 @@ def _build(place: Path, fill: Callable[[Path], object]) -> None:
 
 
 def get_index(stock: ShopData, fields: tuple[str, ...] = ORIGINAL_FIELDS) -> Index:
-    """The search index of a stock over some fields; built when first asked for."""
+    """The search index of a stock over some fields; built at first use."""
     return _open_or_build_index(stock.catalogue, fields, stock.folder)
 
 
@@ -237,8 +237,8 @@ def _open_or_build_index(catalogue: Catalogue, fields: tuple[str, ...], folder: 
 
 
 def compute_split_ranges(goals: int, order: str, sizes: tuple[int, int, int]) -> dict[str, range]:
-    """Which goals each split holds. `webshop`: test, val, train; `fedagent`: val (as many as test has there), train;
-    warmup goals come last in both. Small shops that cannot fill the sizes of their preset take those of `tiny`."""
+    """The goals of each split. The order `webshop` has test, val and train; `fedagent` has val (as many goals as `webshop`
+    has in test) and train. Warmup goals come last in both. Shops too small for the sizes of their preset use those of `tiny`."""
     test, val, warmup = sizes
     if warmup and goals < test + val + 2 * warmup:
         test, val, warmup = (PRESETS["tiny"].test, PRESETS["tiny"].val, PRESETS["tiny"].warmup)

@@ -1,14 +1,14 @@
 """The variants of WebShop: how one client's shop can differ from the others', and the shop of each variant.
 
-Content (`catalog_split`): the client's own targets and a share of everything else. Encoding (`index_fields`): which
-texts are searched. Matching (`bm25_weights`): how they are weighed. Content and matching (`lookalikes`): added
-near-copies of the targets that fail one term of the reward. Rendering (`rank_wrapper`): the fifty results in another
-order. Goals, prices and pages stay as they are. A plugin's variant that makes a shop of its own derives its client's
-part from `ShopVariant`.
+`catalog_split` (content) keeps the client's own targets and a share of all other products. `index_fields` (encoding)
+changes which texts are searched, and `bm25_weights` (matching) how they are weighed. `lookalikes` (content and matching)
+adds near-copies of the targets that fail one term of the reward. `rank_wrapper` (rendering) shows the fifty results in
+another order. Goals, prices and pages stay as they are. If a plugin's variant makes a shop of its own, its client's variant
+is derived from `ShopVariant`.
 
 A lookalike fails exactly one term of the reward (or two, for `price+color`). It has its original's texts, attributes
-and options, so that it is of the wanted kind and meets every other wish. What is attacked is changed so that no way of
-buying the copy can meet it: the price stands above every cap that the client's goals set for the product, or the
+and options, so that it is of the wanted kind and meets every other wish. The attacked term is changed so that no
+purchase of the copy can meet it: the price is above every cap that the client's goals set for the product, or the
 colours (sizes) are replaced by others that match none of the wanted ones. The goals' words are put into the title,
 which search reads, so that copies rank high. Every copy is checked with the reward itself; a product for which no such
 copy exists gets none.
@@ -65,7 +65,7 @@ def make_lookalikes(
 def _copy(
     original: Product, price: float, goals: Sequence[Goal], attacks: Sequence[str], source: Stream
 ) -> Product | None:
-    """The lookalike of a product, or None where an attack is not possible."""
+    """The lookalike of a product, or None if an attack is not possible."""
     copy = original._replace(asin=PREFIX + original.asin, prices=(price,), price_tag=f"${round(price, 2)}")
     for attack in attacks:
         if attack == "price":
@@ -90,7 +90,7 @@ def _copy(
 def _replace_option_values(
     product: Product, goals: Sequence[Goal], name: str, source: Stream
 ) -> dict[str, tuple[str, ...]] | None:
-    """The options with other values for one that every goal names; None if there are no others."""
+    """A product's options with other values for the named one; None if a goal does not name it, or no other value is left."""
     if name not in product.options or any(_get_wanted_value(goal, name) is None for goal in goals):
         return None
     pool = list(COLORS) if name == "color" else sorted({size for scale in SIZES.values() for size in scale})
@@ -153,7 +153,7 @@ class ShopVariant(ClientVariant):
 
 
 def make_unchanged_shop(stock: ShopData) -> Shop:
-    """The shop of all clients whose variant makes no other."""
+    """The shop of clients without a variant, or with one that makes no shop of its own."""
     return Shop(stock.catalogue, stock.goals.prices, Searcher([Segment(get_index(stock))]))
 
 
@@ -161,7 +161,7 @@ def make_unchanged_shop(stock: ShopData) -> Shop:
 
 
 class OwnCatalogue(ShopVariant):
-    """The client's targets and, of all other products, each with probability `keep_ratio`."""
+    """The client's targets, and each other product with probability `keep_ratio`."""
 
     env_div: float = Field(ge=0, le=1, description="0: all clients keep the same products; 1: each draws its own")
     keep_ratio: float = Field(ge=0, le=1, description="share of the other products that the client keeps")
@@ -190,8 +190,8 @@ class CatalogSplit(Variant):
 
 
 def keep_products(products: int, targets: Iterable[int], variant: OwnCatalogue) -> NDArray[np.bool_]:
-    """Which products a client sees. Each distractor is kept or not by a number that all clients share or, with probability
-    `env_div`, by one of the client's own."""
+    """A mask of the products that a client sees. A random number decides whether a distractor is kept; all clients share it or,
+    with probability `env_div`, the client draws its own."""
     shared = _draw_units(stream(variant.seed, "catalog_split", "shared"), products)
     source = stream(variant.seed, "catalog_split", "client", variant.client)
     own, alone = _draw_units(source, products), _draw_units(source, products) < on_grid(variant.env_div)
@@ -209,7 +209,7 @@ def _draw_units(source: Stream, count: int) -> NDArray[np.int64]:
 
 
 class SearchedFields(ShopVariant):
-    """Which texts of a product are searched."""
+    """The texts of a product that are searched."""
 
     fields: tuple[Literal["name", "description", "bullets", "features"], ...] = Field(min_length=1)
     k1: float = Field(default=ALL_FIELDS_K1, gt=0)
