@@ -174,7 +174,7 @@ def count_labels(assignment: Assignment, labels: Ints, count: int) -> Ints:
 
 
 def jaccard(assignment: Assignment, items: int) -> tuple[float, float]:
-    """Mean and greatest |A and B| / |A or B| over pairs of clients. Of more than 500 clients, 500 evenly spaced ones are compared."""
+    """Mean and greatest |A and B| / |A or B| over pairs of clients. Of more than 500 clients, 500 at equal distances are used."""
     from scipy.sparse import csr_matrix
 
     clients = len(assignment)

@@ -261,7 +261,7 @@ def _check_sampling(record: SplitRecord, table: TaskTable, assignment: Assignmen
         detail = "cannot be verified: the split was imported, not sampled, so there is nothing to repeat"
         return CheckResult(name, None, detail)
     if record.sampler not in SAMPLERS:
-        detail = f"cannot be verified: the sampler {record.sampler!r} is not registered, import the code that registers it"
+        detail = f"cannot be verified: the sampler {record.sampler!r} is not registered, import the code that does this"
         return CheckResult(name, None, detail)
     try:
         sampler, sizes = (
