@@ -1,4 +1,4 @@
-"""The measures of a result by name: the meaning of each, in which direction it is better, and how it is written."""
+"""The measures of a result by name: the meaning, unit and better direction of each, and its form as text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedagentgym.base.settings import Settings
 
 
 class Interval(Settings):
-    """A mean and the ends of its interval, without ends if there are too few runs for one."""
+    """A mean and the ends of its interval; the ends are None if there are too few runs for an interval."""
 
     mean: float
     low: float | None = None
@@ -19,12 +19,12 @@ class Interval(Settings):
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        """The ends, if there is an interval."""
+        """The ends of the interval; None if there is none."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
 
 Measures = dict[str, Interval]
-"""By the names of `METRICS`, and `reward/...` for the components of rewards."""
+"""Measures by name: the names of `METRICS`, and `reward/...` for components of rewards."""
 
 
 @dataclass(frozen=True)
@@ -118,16 +118,16 @@ _ALL = (
     ),
 )
 METRICS = {metric.name: metric for metric in _ALL}
-"""Every measure of an episode, a run or a method by name, with its label, meaning and unit, and whether more is better."""
+"""Every measure of an episode, a run or a method by name, with its label, meaning, unit and better direction."""
 
 
 def find_metric(name: str) -> Metric:
-    """The meaning of a measure; for a component of rewards only its name is known."""
+    """The metric of this name. For a component of rewards it is made from the name."""
     return METRICS.get(name) or Metric(name, name.removeprefix("reward/"), f"mean of {name}", "score")
 
 
 def format_value(value: float, metric: Metric) -> str:
-    """A measure as text, shares and bytes with their unit.
+    """A value of a measure as text; shares and bytes have a unit.
 
     >>> format_value(0.7431, METRICS["success"]), format_value(2.5e6, METRICS["bytes"])
     ('74.3 %', '2.5 MB')
@@ -144,14 +144,14 @@ def format_value(value: float, metric: Metric) -> str:
 
 
 def find_ends(found: Interval, metric: Metric) -> tuple[float, float] | None:
-    """The ends of an interval as they are shown and written: those of a share or of the score are not below 0 and not above 1."""
+    """The ends of an interval as tables show them. The ends for a share or for the score are clipped to 0 and 1."""
     if found.ends is None or not (metric.unit == "share" or metric.name == "score"):
         return found.ends
     return max(0.0, found.ends[0]), min(1.0, found.ends[1])
 
 
 def format_spread(found: Interval, runs: Sequence[float], metric: Metric) -> str:
-    """A mean with its interval, or with the number of every run if these are too few for one.
+    """A mean with its interval, or with the value of every run if there are too few runs for an interval.
 
     >>> format_spread(Interval(mean=0.65, low=0.6, high=0.7), [], METRICS["success"])
     '65.0 % [60.0, 70.0]'

@@ -224,7 +224,7 @@ def test_clients_have_as_many_tasks_in_every_scenario(name: str) -> None:
         ({"rows": {"again": {}}}, "'again' is no baseline that can be tuned"),
         ({"rows": {"fedprox": {"knob": "algorithm.proximal"}}}, "knob and values belong together"),
         ({"rows": {"fedprox": {"knob": "learning.learning_rate", "values": [1]}}}, "is tried of every row already"),
-        ({"rows": {"fedprox": {"knob": "algorithm.proximal", "values": [1, 1]}}}, "one is named twice"),
+        ({"rows": {"fedprox": {"knob": "algorithm.proximal", "values": [1, 1]}}}, "a value is named twice"),
     ],
 )
 def test_a_grid_that_is_not_fair_is_refused(changes: dict[str, Any], problem: str) -> None:
