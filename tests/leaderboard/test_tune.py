@@ -236,7 +236,7 @@ def test_a_grid_that_is_not_fair_is_refused(changes: dict[str, Any], problem: st
     ("changes", "problem"),
     [
         ({"tuning": {**SAMPLE["tuning"], "step_size": [0.25, 1]}}, "2 steps of 2 tasks cannot be made 0.25 times as"),
-        ({"tuning": None}, "sample names no grid"),
+        ({"tuning": None}, "sample has no grid"),
         ({"budget": {"episodes": 8}}, "at most 8 episodes"),
     ],
 )
@@ -372,7 +372,7 @@ def test_the_command_line_is_checked(searched: Path, capsys: pytest.CaptureFixtu
             ["bench", "tune", "smoke"],
             "smoke belongs to the package: name the file of the choice, --chosen smoke.tuned.json",
         ),
-        (["bench", "tune", "agents-tiny-v1", "--chosen", "x.json"], "agents-tiny-v1 names no grid"),
+        (["bench", "tune", "agents-tiny-v1", "--chosen", "x.json"], "agents-tiny-v1 has no grid"),
     ):
         assert main(line) == 2
         assert problem in capsys.readouterr().err
