@@ -370,7 +370,7 @@ def test_the_command_line_is_checked(searched: Path, capsys: pytest.CaptureFixtu
         (make_line(searched, "--row", "fedavg"), "row of sample that is tuned 'fedavg'"),
         (
             ["bench", "tune", "smoke"],
-            "smoke belongs to the package: name the file of the choice, --chosen smoke.tuned.json",
+            "smoke belongs to the package: name a file for the chosen settings, --chosen smoke.tuned.json",
         ),
         (["bench", "tune", "agents-tiny-v1", "--chosen", "x.json"], "agents-tiny-v1 has no grid"),
     ):
