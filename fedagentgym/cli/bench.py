@@ -233,7 +233,7 @@ def replicates(suite_name: str) -> None:
 @SUITE
 @PLUGINS
 @option(
-    "--details", is_flag=True, help="Methods track: print what `fedagentgym plan` prints, for each baseline and scenario."
+    "--details", is_flag=True, help="Methods track: print the full `fedagentgym plan` of each baseline and scenario."
 )
 @option(
     "--prices",

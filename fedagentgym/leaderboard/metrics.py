@@ -42,33 +42,33 @@ OWN_REWARDS = "own_rewards"
 _ALL = (
     Metric("success", "success", "share of episodes that are solved"),
     Metric("score", "score", "mean score of an episode, with partial credit", "score"),
-    Metric("pass^2", "pass^2", "share of tasks that two episodes in a row would solve"),
-    Metric("pass^4", "pass^4", "share of tasks that four episodes in a row would solve"),
-    Metric("pass^8", "pass^8", "share of tasks that eight episodes in a row would solve"),
-    Metric("worst_client", "worst client", "success of the model on the own mixture of the worst client"),
-    Metric("client_p10", "10th percentile of clients", "success on the own mixture: a tenth of the clients have less"),
+    Metric("pass^2", "pass^2", "probability that two episodes of a task are both solved, mean over tasks"),
+    Metric("pass^4", "pass^4", "probability that four episodes of a task are all solved, mean over tasks"),
+    Metric("pass^8", "pass^8", "probability that eight episodes of a task are all solved, mean over tasks"),
+    Metric("worst_client", "worst client", "success of the ranked policy on the own mixture of the worst client"),
+    Metric("client_p10", "10th percentile of clients", "success on a client's own mixture; a tenth of clients have less"),
     Metric(
         "own_world", "own worlds", "success of each client's policy in the client's own environment, mean over clients"
     ),
     Metric("own_world_worst", "own world, worst client", "success of the worst client in its own environment"),
     Metric(
-        "own_world_p10", "own worlds, 10th percentile", "success in one's own world: a tenth of the clients have less"
+        "own_world_p10", "own worlds, 10th percentile", "success in a client's own environment; a tenth have less"
     ),
     Metric("own_mixture", "own mixtures", "success of each client's policy on its own mixture, mean over clients"),
     Metric("own_mixture_worst", "own mixture, worst client", "success of the worst client's policy on its own mixture"),
     Metric(
-        OWN_REWARDS, "own rewards", "what each client's objectives pay on its own mixture, mean over clients", "score"
+        OWN_REWARDS, "own rewards", "rewards for each client's objectives on its own mixture, mean over clients", "score"
     ),
     Metric(
         f"{OWN_REWARDS}_worst",
         "own rewards, worst objectives",
-        "the same, over the clients whose objectives pay least",
+        "own rewards, mean over the clients of the objectives with the lowest rewards",
         "score",
     ),
     Metric(
         "own_gap",
         "own tasks against all",
-        "mean success on clients' own mixtures minus that on all tasks",
+        "mean success on clients' own mixtures minus success on all tasks",
         "points",
         None,
     ),
@@ -81,7 +81,7 @@ _ALL = (
     Metric(
         "bytes_to_target",
         "bytes to target",
-        "bytes sent, preparation included, when the suite's target was first reached",
+        "bytes sent and received until the suite's target was first reached, preparation included",
         "bytes",
         "lower",
     ),
@@ -90,7 +90,7 @@ _ALL = (
     ),
     Metric("collapsed", "collapsed", "share of runs that end no higher on `val` than they started", "share", "lower"),
     Metric("reached_target", "reached target", "share of seeds that reached the target within the budget"),
-    Metric("forgetting", "forgetting", "best success of a category on `val` minus the last, mean", "points", "lower"),
+    Metric("forgetting", "forgetting", "best success on `val` minus last, mean over categories", "points", "lower"),
     Metric(
         "episodes",
         "episodes",
@@ -112,7 +112,7 @@ _ALL = (
     Metric(
         "epsilon",
         "epsilon",
-        "privacy spent at the configured delta, if only the server knows who took part",
+        "epsilon at the configured delta, if only the server knows which clients took part",
         "count",
         "lower",
     ),
