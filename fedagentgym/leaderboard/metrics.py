@@ -46,18 +46,21 @@ _ALL = (
     Metric("pass^4", "pass^4", "probability that four episodes of a task are all solved, mean over tasks"),
     Metric("pass^8", "pass^8", "probability that eight episodes of a task are all solved, mean over tasks"),
     Metric("worst_client", "worst client", "success of the ranked policy on the own mixture of the worst client"),
-    Metric("client_p10", "10th percentile of clients", "success on a client's own mixture; a tenth of clients have less"),
+    Metric(
+        "client_p10", "10th percentile of clients", "success on a client's own mixture; a tenth of clients have less"
+    ),
     Metric(
         "own_world", "own worlds", "success of each client's policy in the client's own environment, mean over clients"
     ),
     Metric("own_world_worst", "own world, worst client", "success of the worst client in its own environment"),
-    Metric(
-        "own_world_p10", "own worlds, 10th percentile", "success in a client's own environment; a tenth have less"
-    ),
+    Metric("own_world_p10", "own worlds, 10th percentile", "success in a client's own environment; a tenth have less"),
     Metric("own_mixture", "own mixtures", "success of each client's policy on its own mixture, mean over clients"),
     Metric("own_mixture_worst", "own mixture, worst client", "success of the worst client's policy on its own mixture"),
     Metric(
-        OWN_REWARDS, "own rewards", "rewards for each client's objectives on its own mixture, mean over clients", "score"
+        OWN_REWARDS,
+        "own rewards",
+        "rewards for each client's objectives on its own mixture, mean over clients",
+        "score",
     ),
     Metric(
         f"{OWN_REWARDS}_worst",
