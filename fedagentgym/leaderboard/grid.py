@@ -52,13 +52,13 @@ class RowGrid(Settings):
     learning_rate: tuple[float, ...] | None = Field(
         default=None,
         exclude_if=not_,
-        description="replaces the suite's rates, as many: for a row that needs rates of another magnitude",
+        description="the row's own rates, as many as the suite's, for a row that needs another magnitude",
     )
     step_size: tuple[float, ...] | None = Field(
-        default=None, description="replaces the suite's step sizes, as many: for a row whose steps have another size"
+        default=None, description="the row's own step sizes, as many as the suite's, for a row with steps of another size"
     )
     knob: Text | None = Field(default=None, description="the method's main setting: a key such as algorithm.proximal")
-    values: tuple[Any, ...] = Field(default=(), description="its values")
+    values: tuple[Any, ...] = Field(default=(), description="values of the knob")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
