@@ -105,7 +105,8 @@ def estimate_suite(suite: Suite, prices: Sequence[float] | None = None) -> Suite
 
 @dataclass(frozen=True)
 class Rental:
-    """The minutes that a model takes for a suite on a GPU, and their price, if replies are like the expert's and at most."""
+    """The minutes that a model takes for a suite on a GPU, and their price: each if replies are like the expert's, and if all
+    have the maximum length."""
 
     model: str
     card: str

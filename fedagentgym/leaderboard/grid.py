@@ -52,10 +52,10 @@ class RowGrid(Settings):
     learning_rate: tuple[float, ...] | None = Field(
         default=None,
         exclude_if=not_,
-        description="the row's own rates, as many as the suite's, for a row that needs another magnitude",
+        description="the row's own rates, as many as the suite's, if it needs another magnitude",
     )
     step_size: tuple[float, ...] | None = Field(
-        default=None, description="the row's own step sizes, as many as the suite's, for a row with steps of another size"
+        default=None, description="the row's own step sizes, as many as the suite's, if its steps have another size"
     )
     knob: Text | None = Field(default=None, description="the method's main setting: a key such as algorithm.proximal")
     values: tuple[Any, ...] = Field(default=(), description="values of the knob")

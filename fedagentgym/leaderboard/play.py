@@ -402,7 +402,7 @@ def write_weights(one: SuiteRun, folder: Path, trust: Trust = NO_TRUST) -> list[
     """Write the ranked policies, one folder for each run of the methods track, so that others can verify the replies."""
     check_weights(one, folder)
     if missing := [run.run.path for run in one.runs if not (run.run.path / "rounds").is_dir()]:
-        raise DataError(f"{missing[0]} was played on another machine: its weights are not here")
+        raise DataError(f"{missing[0]} was played elsewhere: its weights are not here")
     best = one.suite.ranked_round == "best"
     for run in one.runs:
         adapter = run.run.config["agent"].get("adapter") is not None

@@ -53,7 +53,7 @@ class HeldSettings(Settings):
     variant: dict[str, Any] | None = Field(default=None, description="the client's variant of the environment")
     tasks: str | None = Field(default=None, description="file of tasks beside this one; null: the environment's tasks")
     held_out: float = Field(default=0.0, ge=0.0, lt=1.0, description="share of the tasks that is only evaluated on")
-    share: tuple[Shared, ...] = Field(default=("count",), description="facts on the tasks that the server may get")
+    share: tuple[Shared, ...] = Field(default=("count",), description="facts about the tasks that the server may get")
     allow: tuple[Allowed, ...] = Field(
         default=("parameters", "metrics", "evaluation"), description="what else may be sent to the server"
     )

@@ -208,7 +208,7 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 
 def read_words(text: str) -> str:
-    """The words and marks of a text, by which copies are recognized although their blanks, capitals, Unicode forms or invisible
+    """The words and marks of a text, by which copies are recognised although their blanks, capitals, Unicode forms or invisible
     characters differ.
 
     >>> read_words("What is\\u00a02+2 ?") == read_words("what is 2 + 2?")
@@ -261,7 +261,7 @@ def _check_sampling(record: SplitRecord, table: TaskTable, assignment: Assignmen
         detail = "cannot be verified: the split was imported, not sampled, so there is nothing to repeat"
         return CheckResult(name, None, detail)
     if record.sampler not in SAMPLERS:
-        detail = f"cannot be verified: the sampler {record.sampler!r} is not registered, import the code that does this"
+        detail = f"cannot be verified: the sampler {record.sampler!r} is not registered, import its code first"
         return CheckResult(name, None, detail)
     try:
         sampler, sizes = (

@@ -55,7 +55,7 @@ def test_stored_runs_are_the_result_on_another_machine(smoke: SuiteRun, honest_m
     third = open_entry(smoke.suite, entry, tmp_path / "third")
     play([third], workers=1, store=store)
     assert not third.missing and not any((run.run.path / "rounds").exists() for run in third.runs)
-    with pytest.raises(DataError, match="was played on another machine: its weights are not here"):
+    with pytest.raises(DataError, match="was played elsewhere: its weights are not here"):
         write_weights(third, tmp_path / "weights")
     assert verify(place.with_suffix(".zip")).replayed
 
