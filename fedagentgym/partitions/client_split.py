@@ -379,7 +379,7 @@ class ClientSplit:
         return plot_client_split(self.record, self.statistics(), path)
 
     def verify(self) -> list[CheckResult]:
-        """Check the digests, pool, roles and labels, that clients hold no evaluation task, and that the seed reproduces the split.
+        """Check digests, pool, roles and labels, that no client holds an evaluation task, and that the seed reproduces the split.
 
         Returns:
             The checks, each with `name`, `ok` and `detail`. If a check cannot be decided here, its `ok` is None and the split
