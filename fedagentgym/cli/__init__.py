@@ -1,4 +1,4 @@
-"""The commands, one module each; they parse options, call the packages below, and print."""
+"""The commands of `fedagentgym`. Their modules parse options, call other packages, and print."""
 
 INTERRUPTED = 130
-"""The exit code after Ctrl-C, as shells have it."""
+"""The exit code after Ctrl-C, as is usual in shells."""

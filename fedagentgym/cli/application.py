@@ -1,4 +1,4 @@
-"""The command line as a whole: a table of commands, each imported when it is called."""
+"""The program `fedagentgym`: a table of its commands, each of which is imported when it is called."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fedagentgym.cli.options import Group
 from fedagentgym.version import __version__
 
 COMMANDS = {
-    "envs": ("envs:envs", "List the environments, one line each; with a name, describe that one."),
+    "envs": ("envs:envs", "List the environments, one line each; with a name, describe that environment."),
     "play": ("play:play", "Play an episode yourself, or watch an agent play one."),
-    "split": ("split:split", "Divide tasks among clients; show, verify, plot and compare such splits."),
+    "split": ("split:split", "Divide tasks among clients; show, verify, plot and compare splits."),
     "label": ("label:label", "Label a pool: play every task a few times and record how often it was solved."),
     "data": ("data:data", "List, install and check original data sets."),
     "model": ("data:model", "Add language models to the cache and use them by name."),
@@ -29,7 +29,7 @@ COMMANDS = {
     ),
     "presets": (
         "train:presets",
-        "List the presets with their variants; with a name, print the settings of that one.",
+        "List the presets with their variants; with a name, print the settings of that preset.",
     ),
     "plan": ("train:plan", "Print episodes, tokens, bytes, memory, hours and price that a run needs."),
     "first-batch": (
@@ -50,22 +50,22 @@ COMMANDS = {
         "train:settings",
         "Print the settings of a run: every key with its default, its type and its meaning.",
     ),
-    "report": ("train:report", "Write report.html, the page of a run, again or for the first time."),
+    "report": ("train:report", "Write report.html, the page of a run, for a run that is finished or not."),
     "export": (
         "train:export",
-        "Write the trained policy: model and tokenizer in one folder that transformers and vLLM load, or the adapter alone.",
+        "Write the trained policy: model and tokenizer in one folder that transformers and vLLM load, or only the adapter.",
     ),
     "chats": (
         "episodes:chats",
         "Write episodes as conversations: system, user and assistant messages, with task, success and score beside them.",
     ),
-    "client": ("client:client", "Keep tasks on a machine of your own: describe them, and see what a run would send."),
+    "client": ("client:client", "Describe tasks that stay on your own machine, and see what a run would send."),
     "flower": ("train:flower", "Run a configuration on a Flower deployment."),
     "gateway": (
         "gateway:gateway",
-        "Let an agent program of your own play with a policy: write one to begin with, check it, serve it.",
+        "Let your own agent program play with a policy: write an example, check a program, or serve a policy.",
     ),
-    "openenv": ("openenv:openenv", "Serve environments by OpenEnv's protocol."),
+    "openenv": ("openenv:openenv", "Serve environments with OpenEnv's protocol."),
     "hub": (
         "hub:hub",
         "Push client splits, results and exported agents to the Hugging Face Hub, and pull them.",
@@ -81,11 +81,11 @@ COMMANDS = {
     ),
     "doctor": ("doctor:doctor", "Report versions, extras, data, GPU and disk, and what to install for missing parts."),
 }
-"""Module and attribute of every command, and the first paragraph of its help, so that `--help` need not import it."""
+"""Module and attribute of every command, and the first paragraph of its help, so that `--help` imports no commands."""
 
 
 class LazyGroup(Group):
-    """A group whose commands are imported when they are called, as click's documentation has it."""
+    """A group whose commands are imported when they are called, as in click's documentation."""
 
     def __init__(self, *arguments: Any, table: Mapping[str, tuple[str, str]], **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -121,7 +121,7 @@ def application(quiet: bool) -> None:
 
 
 def load_application() -> click.Group:
-    """The command line with all its commands imported, for those who read it as a whole."""
+    """The application with all its commands imported, for tests and for the page of all commands."""
     context = click.Context(application)
     for name in COMMANDS:
         application.get_command(context, name)

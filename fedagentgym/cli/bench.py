@@ -54,13 +54,13 @@ if TYPE_CHECKING:
 ROOT = Path("runs") / "leaderboard"
 WORKERS = option("--workers", type=NOT_NEGATIVE, default=0, help="Runs played in parallel; 0: one for each core.")
 SUITE = click.argument(
-    "suite_name", metavar="SUITE", help="A suite, or the YAML file of one.", shell_complete=complete_suites
+    "suite_name", metavar="SUITE", help="Name of a suite, or your own YAML file.", shell_complete=complete_suites
 )
-RUN_HELP = "Folder of a run (FOLDER/SUITE/ENTRY), or one that holds several."
+RUN_HELP = "Folder of an entry's runs (FOLDER/SUITE/ENTRY), or a folder that holds several such folders."
 
 
 class BenchGroup(Group):
-    """Answers a suite's name in place of a command with the command that runs it."""
+    """A group that answers the name of a suite, given in place of a command, with the command that runs the suite."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in self.commands:
@@ -84,8 +84,8 @@ def bench(context: click.Context) -> None:
 def list_all(as_json: bool) -> None:
     """List the suites in groups, each with a description and the time that its own entries take.
 
-    Minutes are for two cores. Hours on a GPU are estimates: the first number for replies as long as the expert's, the second for
-    the longest replies.
+    Minutes are for two cores. Hours on a GPU are estimates: the first number is for replies as long as the expert's, the second
+    for the longest replies.
     """
     from fedagentgym.experiment.estimate.hours import GPUS
     from fedagentgym.leaderboard.costs import estimate_hours
@@ -120,7 +120,7 @@ _GROUPS = (
 
 
 def _choose_group(suite: Suite, names: Sequence[str]) -> str:
-    """The heading under which a suite is listed: one of a few minutes comes first."""
+    """The heading under which a suite is listed. Suites that take up to five minutes are in the first group."""
     first, agents, methods, papers, earlier = _GROUPS
     if f"{suite.name.rpartition('-v')[0]}-v{suite.version + 1}" in names:
         return earlier
@@ -142,7 +142,7 @@ def _describe_run(suite: Suite, hours: tuple[float, float] | None) -> str:
 
 
 def _print_entry(name: str, description: str) -> None:
-    """Print a name and its description, which continues under itself in a narrow terminal."""
+    """Print a name and its description, whose further lines are indented in a narrow terminal."""
     width = get_console().width
     text = fill(f"  {name:28s} {description}", width, subsequent_indent=" " * 31, break_on_hyphens=False)
     print_result(text)
@@ -179,7 +179,7 @@ def show(suite_name: str, check: bool, as_json: bool) -> None:
 
 
 def _describe_counts(suite: Suite, scenario: str) -> str:
-    """Return how many tasks choose and rank; a suite that would rank by nothing is refused."""
+    """Return the number of tasks that choose the round or draw the curve, and of those that rank; none at all is refused."""
     counts, ranked = count_tasks(suite, scenario), suite.get_ranking(scenario).split
     played = {suite.selection.split: ["choose the round" if suite.ranked_round == "best" else "draw the curve"]}
     played.setdefault(ranked, []).append("rank")
@@ -216,7 +216,7 @@ def config(suite_name: str, baseline: str, run: str) -> None:
 @SUITE
 @PLUGINS
 def replicates(suite_name: str) -> None:
-    """Maintainers: print the digests of the tasks of every seed, in the form in which a suite's file lists them."""
+    """Maintainers: print the digests of the tasks of every seed, as the section `replicates` of a suite's file."""
     suite = load_suite(suite_name)
     if not suite.world:
         raise OptionError(f"{suite.name} has the same tasks under every seed: it lists no digests by seed")
@@ -233,14 +233,14 @@ def replicates(suite_name: str) -> None:
 @SUITE
 @PLUGINS
 @option(
-    "--details", is_flag=True, help="Methods track: print all that `fedagentgym plan` says, for each run of a baseline."
+    "--details", is_flag=True, help="Methods track: print the full `fedagentgym plan` of each baseline and scenario."
 )
 @option(
     "--prices",
     type=click.FloatRange(min=0),
     nargs=2,
     metavar="PROMPT REPLY",
-    help="Agents track: prices of a million prompt tokens and of a million reply tokens.",
+    help="Agents track: price of a million prompt tokens, and of a million reply tokens.",
 )
 @option(
     "--agent",
@@ -259,10 +259,10 @@ def plan(
     price: float | None,
     as_json: bool,
 ) -> None:
-    """Print what a suite costs: its own baselines (methods track), or an agent on a server or a GPU (agents track).
+    """Print the costs of a suite: of its own baselines (methods track), or of an agent on a server or a GPU (agents track).
 
-    On the methods track it prints episodes, tokens, bytes and memory of every baseline, on the agents track sampling settings,
-    episodes, tokens and price.
+    On the methods track these are episodes, tokens, bytes and memory of every baseline. On the agents track they are sampling
+    settings, episodes, tokens and price.
     """
     from fedagentgym.experiment.estimate.plan import format_plan, make_plain, plan_run
     from fedagentgym.leaderboard.entries import list_baselines
@@ -309,11 +309,11 @@ def plan(
     print_result(
         make_table(("baseline", "scenario", "episodes", "tokens", "sent", "memory"), _list_costs(plans), text=2)
     )
-    print_result("everything that a plan says: --details")
+    print_result("for the full plans: --details")
 
 
 def _describe_minutes(suite: Suite) -> str | None:
-    """The time of one entry, if the suite's file states that of all its baselines."""
+    """The time of one entry, if the suite's file states the time of all its baselines."""
     from fedagentgym.leaderboard.entries import list_baselines
 
     if suite.minutes is None:
@@ -323,7 +323,7 @@ def _describe_minutes(suite: Suite) -> str | None:
 
 
 def _list_costs(plans: Mapping[tuple[str, str], RunPlan]) -> list[tuple[str, ...]]:
-    """The rows of a suite's plan; scenarios in which a baseline costs the same share one."""
+    """The rows of a suite's plan. Scenarios in which a baseline has the same costs share a row."""
     rows: dict[tuple[str, ...], list[str]] = {}
     for (entry, scenario), plan in plans.items():
         total = plan.total
@@ -347,7 +347,7 @@ def _list_costs(plans: Mapping[tuple[str, str], RunPlan]) -> list[tuple[str, ...
     excludes=(("agent", "baselines"), ("agent", "changes"), ("baselines", "changes")),
 )
 @SUITE
-@repeated("--baseline", "baselines", help="Only this one of the suite's own entries; may be repeated.")
+@repeated("--baseline", "baselines", help="Only this baseline of the suite; may be repeated.")
 @option(
     "--agent", shell_complete=complete_agents, help="Agents track: a registered agent, or a model's folder or hub id."
 )
@@ -356,7 +356,7 @@ def _list_costs(plans: Mapping[tuple[str, str], RunPlan]) -> list[tuple[str, ...
 @assignments("--set", "changes", help="Methods track: a setting of your method, as for train.")
 @option("--name", help="Name of your entry.")
 @option("--title", help="Title of your entry in the table.")
-@option("--submitted-by", help="Who you are.")
+@option("--submitted-by", help="Your name, for the table.")
 @option("--link", help="A page that describes the agent or method.")
 @option("--note", help="A note for readers of the table.")
 @option("--secret", type=PATH, metavar="FILE", help="Maintainers: play the suite with the secret seed in this file.")
@@ -365,8 +365,8 @@ def _list_costs(plans: Mapping[tuple[str, str], RunPlan]) -> list[tuple[str, ...
     "--store",
     type=PATH,
     metavar="FOLDER",
-    help="Write each finished run there as an archive, and do not play those that are there already; at the end there is one"
-    " archive for each entry.",
+    help="Folder for an archive of each finished run; runs that it holds are not played. At the end it has one archive for each"
+    " entry.",
 )
 @WORKERS
 @PLUGIN_NAMES
@@ -389,7 +389,7 @@ def run(
 ) -> None:
     """Run a suite, with its own entries or with yours.
 
-    Finished runs are not played again, so an interrupted suite continues.
+    Finished runs are not played again, so the same command continues an interrupted suite.
     """
     suite = load_suite(suite_name)
     if secret is not None:
@@ -413,7 +413,7 @@ def play_suite(
     out: Path,
     as_json: bool,
 ) -> None:
-    """`fedagentgym eval --suite NAME --agent ...`: an agent in every scenario of a suite of the agents track."""
+    """Run `fedagentgym eval --suite NAME --agent ...`: play the scenarios of a suite of the agents track with an agent."""
     suite, about = load_suite(name), {"scenarios": list(scenarios)}
     _play(suite, _choose_entries(suite, (), agent, agent_set, (), None, plugins, about), out, 0, as_json)
 
@@ -440,7 +440,7 @@ def _choose_entries(
         about = {**about, "plugins": describe_plugins(plugins)}
     if agent is not None:
         if suite.track != "agents":
-            hint = "its agent is the same for all, a method is given by --set"
+            hint = "all its entries have the same agent, give a method with --set"
             raise OptionError(f"{suite.name} is on the methods track: {hint}")
         refuse_keys(agent_set, {"decoding.temperature": "a suite plays every agent at its own temperature"})
         return [make_agent_entry(parse_agent_settings(agent, agent_set), name, **about)]
@@ -451,31 +451,31 @@ def _choose_entries(
             raise OptionError("give your method a name: --name NAME")
         return [make_method_entry(changes, name, **about)]
     if name is not None:
-        raise OptionError("--name is for an entry of your own: describe it with --agent or --set")
+        raise OptionError("--name is for an entry of your own: give one with --agent or --set")
     if given := [key for key, value in about.items() if value and key != "plugins"]:
         option = given[0].replace("_", "-").removesuffix("s")
-        raise OptionError(f"--{option} is for an entry of your own: name one with --agent or --set")
+        raise OptionError(f"--{option} is for an entry of your own: give one with --agent or --set")
     return list_baselines(suite, baselines)
 
 
 @bench.command(epilog="Example: fedagentgym bench tune mine.yaml --store leaderboard/tuning")
 @SUITE
 @PLUGINS
-@repeated("--row", "rows", metavar="NAME", help="Only the settings of this row; may be repeated.")
+@repeated("--row", "rows", metavar="NAME", help="Play only the settings of this row; may be repeated.")
 @option("--out", type=PATH, metavar="FOLDER", default=ROOT, help="Folder of the runs: OUT/SUITE-tuning/ROW.SETTING.")
 @option(
     "--store",
     type=PATH,
     metavar="FOLDER",
     default=Path("results"),
-    help="Folder of the trials, at the end one archive for each row; trials that are there are not played again.",
+    help="Folder of the trials, at the end one archive for each row; trials that it holds are not played again.",
 )
 @option(
     "--chosen",
     "to",
     type=PATH,
     metavar="FILE",
-    help="File to write the chosen settings to; by default beside your suite's file.",
+    help="File for the chosen settings; by default beside your suite's file.",
 )
 @WORKERS
 @JSON
@@ -484,8 +484,8 @@ def tune(
 ) -> None:
     """Choose the settings of every row of a suite from its grid, in worlds that are not reported (methods track).
 
-    Every setting is played and verified; the chosen ones are written beside the suite, and `bench run` plays with them. Finished
-    runs are not played again, so an interrupted search continues.
+    Every setting is played and verified. The chosen settings are written to a file beside the suite, and `bench run` uses them.
+    Finished runs are not played again, so the same command continues an interrupted search.
     """
     from fedagentgym.base.files import write_atomic
     from fedagentgym.leaderboard.grid import TUNED
@@ -498,12 +498,12 @@ def tune(
     suite = load_untuned(suite_name)
     if to is None and not is_file:
         raise OptionError(
-            f"{suite.name} belongs to the package: name the file of the choice, --chosen {suite.name}{TUNED}"
+            f"{suite.name} belongs to the package: name a file for the chosen settings, --chosen {suite.name}{TUNED}"
         )
     place = to or own.with_suffix(TUNED)
     choice = tune_suite(suite, out, store, workers, rows)
     if choice is None:
-        print_result(f"{', '.join(rows)}: played; nothing is chosen until the other rows are")
+        print_result(f"{', '.join(rows)}: played; nothing is chosen until the other rows are played")
         return
     write_atomic(place, format_document(choice))
     chosen, edges = choice.get_chosen(), list_edges(suite, choice)
@@ -519,7 +519,7 @@ def tune(
     print_result(
         make_table(("row", "settings", f"{metric.title} on {suite.selection.split}", "end of the grid"), shown, text=2)
     )
-    print_result(f"{place}: {suite.name} is played with these settings")
+    print_result(f"{place}: `bench run` plays {suite.name} with these settings")
 
 
 @bench.command(epilog="Example: fedagentgym bench twin agents-v1 --out secret.json")
@@ -568,7 +568,7 @@ def _find_entries(folders: Sequence[Path]) -> list[Path]:
 
 
 def _name_entries(doing: str, entries: Sequence[SuiteRun]) -> None:
-    """Name what is about to be written, before it is."""
+    """Print the folders and entries of the next step, unless output is quiet."""
     for one in () if is_quiet() else entries:
         get_error_console().print(f"{doing} {one.folder}: {one.suite.name}, {one.entry.name}", highlight=False)
 
@@ -584,7 +584,7 @@ def _play(
 
 
 def _print_results(entries: Sequence[SuiteRun], as_json: bool) -> None:
-    """Print the results and the next command."""
+    """Print the results of entries, and the next command."""
     from fedagentgym.leaderboard.results import Result
 
     found = [(one, Result(one.folder)) for one in entries]
@@ -612,12 +612,12 @@ def _print_results(entries: Sequence[SuiteRun], as_json: bool) -> None:
 
 
 def _choose_measures(made: Result) -> Measures:
-    """The numbers over all scenarios, or where some were not played over those that were."""
+    """The measures over all scenarios, or over the played ones if some were not played."""
     return made.numbers.overall or made.numbers.played
 
 
 def _get_ranked(made: Result) -> tuple[float, str, str]:
-    """The mean of the ranked measure, also as text, and its interval if it has one."""
+    """The mean of the ranked measure, the mean as text, and the interval as text (empty without one)."""
     measure = made.suite.rank_by
     ranked = _choose_measures(made)[measure]
     ends = find_ends(ranked, find_metric(measure))
@@ -628,7 +628,7 @@ def _get_ranked(made: Result) -> tuple[float, str, str]:
 @click.argument("run", type=PATH, default=ROOT, help=RUN_HELP)
 @JSON
 def status(run: Path, as_json: bool) -> None:
-    """Show for every run of a suite whether it is finished, under way or waiting."""
+    """Show for every run of a suite whether it is finished, running or waiting."""
     from fedagentgym.leaderboard.play import load_entry
 
     found = [load_entry(folder) for folder in _find_entries([run])]
@@ -664,7 +664,7 @@ def status(run: Path, as_json: bool) -> None:
 @PLUGIN_NAMES
 @TRUST_PLUGINS
 def pack(run: Path, to: Path, weights: Path | None, plugins: tuple[str, ...], trust_plugins: bool) -> None:
-    """Pack a finished run with all its episodes into one archive that anyone can verify."""
+    """Pack the finished runs of an entry, with all their episodes, into one archive that anyone can verify."""
     from fedagentgym.experiment.stored import Trust
     from fedagentgym.leaderboard.play import check_weights, load_entry, write_weights
     from fedagentgym.leaderboard.results import Result
@@ -705,23 +705,23 @@ def pack(run: Path, to: Path, weights: Path | None, plugins: tuple[str, ...], tr
     "agents",
     type=PATH,
     metavar="FOLDER",
-    help="Folder of the weights that played, or of several such folders: they must give the same replies; may be repeated.",
+    help="Folder of the weights that played, or a folder of such folders; they must give the same replies; may be repeated.",
 )
 @option(
     "--out",
     "to",
     type=PATH,
     metavar="FOLDER",
-    help="Write what was found: OUT/SUITE/ENTRY.json, for `leaderboard build`.",
+    help="Folder for the findings: OUT/SUITE/ENTRY.json, for `leaderboard build`.",
 )
 @repeated(
     "--rerun",
     type=PATH,
     metavar="FOLDER",
-    help="Maintainers: a result of the same entry that you made yourself, on the suite or its secret twin, whose numbers"
-    " are recorded too; may be repeated.",
+    help="Maintainers: your own result of the same entry, on the suite or its secret twin, whose numbers are also recorded;"
+    " may be repeated.",
 )
-@option("--by", default="the maintainers", help="With --rerun: who ran it again.")
+@option("--by", default="the maintainers", help="With --rerun: name of those who ran the entry again.")
 @PLUGIN_NAMES
 @JSON
 def verify(
@@ -747,7 +747,7 @@ def verify(
     given = [one.model_copy(update={"path": None}) for one in describe_plugins(plugins)]
     for folder in folders:
         if not (folder / ENTRY).is_file() and (inside := find_results(folder)) != [folder]:
-            named = f": name each, such as {inside[0]}" if inside else ""
+            named = f": name each result, such as {inside[0]}" if inside else ""
             raise OptionError(f"{folder} is no result, and holds {count_things(len(inside), 'result')}{named}")
         again = describe_rerun(folder, rerun, by) if rerun else None
         found = verify_result(folder, suite=own, models=agents, plugins=plugins)
@@ -764,7 +764,7 @@ def verify(
         code = list(Result(folder).entry.publish().plugins)
         if unproven and code and code != given:
             here = {one.name for one in given}
-            told = [f"another {one.name} than the one here" if one.name in here else one.name for one in code]
+            told = [f"another version of {one.name}" if one.name in here else one.name for one in code]
             print_result(
                 f"made with {join_names(told)}: name it (--plugin) to prove {' and '.join(unproven)}", soft_wrap=True
             )
@@ -779,7 +779,7 @@ def verify(
 @PLUGIN_NAMES
 @JSON
 def regrade(result: Path, to: Path, suite: str | None, plugins: tuple[str, ...], as_json: bool) -> None:
-    """Grade the recorded replies of a result again by today's rules, without a model, and list what changed."""
+    """Grade the recorded replies of a result again by today's rules, without a model, and list the changed episodes."""
     from fedagentgym.leaderboard.regrade import regrade_result
 
     found = regrade_result(result, to, suite=None if suite is None else load_suite(suite), plugins=plugins)
@@ -794,10 +794,10 @@ def regrade(result: Path, to: Path, suite: str | None, plugins: tuple[str, ...],
 @click.argument("results", type=PATH, nargs=-1, required=True, metavar="RESULT...", help="Results, or folders of them.")
 @option("--out", "table", type=PATH, required=True, metavar="FILE", help="Parquet file to write, one row for each run.")
 def export(results: tuple[Path, ...], table: Path) -> None:
-    """Write the runs of results as a table, one row for each, for pandas, duckdb or a viewer of data sets (extra `[data]`)."""
+    """Write a table with one row for each run of results, for pandas, duckdb or a viewer of data sets (extra `[data]`)."""
     from fedagentgym.leaderboard.results import write_parquet
 
     if table.suffix != ".parquet":
-        raise OptionError(f"--out {table}: the table is a parquet file, name it such as runs.parquet")
+        raise OptionError(f"--out {table}: the table is a Parquet file, so its name ends with .parquet")
     count = write_parquet(results, table)
     print_result(f"{table}: {count_things(count, 'run')}")

@@ -1,4 +1,4 @@
-"""`fedagentgym client`: the file in which the owner of tasks describes them for a federation, and its check."""
+"""`fedagentgym client`: write and check the file in which the owner of tasks describes them for a federation."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 TEMPLATE = """# The tasks of this machine, for runs with `partition: {{sampler: held}}`: see `fedagentgym client check`.
 {described}# What the server may know of the tasks: count, categories.
 share: [count]
-# What may be sent to it besides: parameters, metrics, evaluation, objectives, scores, votes, answers.
+# What else may be sent to the server: parameters, metrics, evaluation, objectives, scores, votes, answers.
 allow: [parameters, metrics, evaluation]
 """
 
 
 @click.group(cls=Group)
 def client() -> None:
-    """Keep tasks on a machine of your own: describe them, and see what a run would send."""
+    """Describe tasks that stay on your own machine, and see what a run would send."""
 
 
 @client.command(epilog="Example: fedagentgym client init client.yaml --client 0 --env QA")
@@ -73,18 +73,16 @@ def init(file: Path, number: int, env: str, split: str, held_out: float, env_set
         file.unlink()
         raise
     _print_tasks(held)
-    print_result(
-        f'{file} is written; a node holds them with --node-config \'tasks="{file.absolute()}" workplace="/a/folder"\''
-    )
+    print_result(f'wrote {file}; start a node with --node-config \'tasks="{file.absolute()}" workplace="/a/folder"\'')
 
 
 @client.command(epilog="Example: fedagentgym client check client.yaml --run run.yaml")
 @click.argument("file", type=PATH, help="The owner's file, or the folder with its client.yaml.")
-@option("--run", type=PATH, help="The configuration of a run: what it would send, and whether this file allows it.")
+@option("--run", type=PATH, help="Configuration of a run: show what it would send, and whether the file allows it.")
 @PLUGIN_NAMES
 @JSON
 def check(file: Path, run: Path | None, plugins: tuple[str, ...], as_json: bool) -> None:
-    """Open the tasks of a file, and show what a run would send of them to whom. Exits with 2 if the file does not allow it."""
+    """Open the tasks of a file, and show what a run would send and who reads it. Exits with 2 if the file does not allow it."""
     from fedagentgym.base.imports import load_plugins
     from fedagentgym.partitions.held import open_held
 
@@ -108,7 +106,7 @@ def check(file: Path, run: Path | None, plugins: tuple[str, ...], as_json: bool)
     clients = config.partition.clients
     if clients is not None and held.settings.client >= clients:
         raise RefusedError(
-            f"{config.name} has the clients 0 to {clients - 1}, and this file is of client {held.settings.client}"
+            f"{config.name} has the clients 0 to {clients - 1}, and this file describes client {held.settings.client}"
         )
     allowed = {*held.settings.allow, *held.settings.share}
     sent = [
@@ -128,7 +126,7 @@ def check(file: Path, run: Path | None, plugins: tuple[str, ...], as_json: bool)
     if found := list_objections(card, name, held.settings):
         raise RefusedError(f"client {held.settings.client} would not take part in {config.name}: it {found[0]}")
     if lacks_held_out(config.evaluation, held):
-        raise RefusedError(f"client {held.settings.client} would not take part: it holds no tasks back (held_out)")
+        raise RefusedError(f"client {held.settings.client} would not take part: it has no held-out tasks (held_out)")
 
 
 @client.command(epilog="Example: fedagentgym client report /var/lib/fedagentgym")
@@ -137,13 +135,13 @@ def check(file: Path, run: Path | None, plugins: tuple[str, ...], as_json: bool)
 )
 @PLUGINS
 def report(workplace: Path) -> None:
-    """Write a page for the owner: success by round on the held-out tasks, and every episode. Nothing of it is sent."""
+    """Write a page for the owner: success by round on the held-out tasks, and every episode. Nothing is sent."""
     from fedagentgym.pages.owner import write_owner_page
 
     folders = sorted((workplace / "evaluation").glob("*/client-*"))
     if not folders:
         raise DataError(
-            f"{workplace} holds no evaluations: the run has none at its clients, or no round was evaluated yet"
+            f"{workplace} holds no evaluations: the run does not evaluate at clients, or no round was evaluated yet"
         )
     for folder in folders:
         page = folder / "report.html"
@@ -171,6 +169,6 @@ def _print_tasks(held: HeldTasks) -> None:
         print_result(f"  {name}: {count:,}")
     may_send = ", ".join((*held.settings.share, *held.settings.allow)) or "nothing"
     print_result(
-        f"may be sent to the server: {may_send}; besides, a digest of the tasks, what each call took, and why a request was"
-        " refused; no episode and no other text of an error leaves this machine"
+        f"may be sent to the server: {may_send}; always sent: a digest of the tasks, the costs of each call, and why a request"
+        " was refused; no episode and no other text of an error leaves this machine"
     )

@@ -1,4 +1,4 @@
-"""Completion by the shell, of commands, options and the names that they take: `fedagentgym --install-completion`."""
+"""Shell completion of commands, options and names: `fedagentgym --install-completion`."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from fedagentgym.base.files import write_atomic
 NAME, VARIABLE = "fedagentgym", "_FEDAGENTGYM_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")
 STARTS = {"bash": ".bashrc", "zsh": ".zshrc"}
-"""Files of a home folder that a shell reads when it starts."""
+"""The file in the home folder that each shell reads when it starts."""
 Function = TypeVar("Function", bound=Callable[..., object])
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def answer_shell(application: click.Group) -> int | None:
-    """The exit code where a shell asks for completions, which are printed; None if it does not."""
+    """Print completions if a shell asks for them, and return the exit code; otherwise return None."""
     asked = os.environ.get(VARIABLE)
     return None if asked is None else shell_complete(application, {}, NAME, VARIABLE, asked)
 
 
 def complete(list_names: Callable[[], Iterable[str]]) -> Completer:
-    """A completer of an argument that takes one of these names, or else a file."""
+    """A completer for an argument that takes one of these names or a file."""
 
     def find(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
         found = [CompletionItem(name) for name in list_names() if name.lower().startswith(begun.lower())]
@@ -67,14 +67,14 @@ complete_environments, complete_agents = complete(_list_environments), complete(
 
 
 def make_script(application: click.Group, shell: str) -> str:
-    """The text that a shell runs to complete this program."""
+    """The script with which a shell completes this program."""
     found = get_completion_class(shell)
     assert found is not None
     return str(found(application, {}, NAME, VARIABLE).source())
 
 
 def find_shell(named: str) -> str:
-    """The shell that is named, or the user's own."""
+    """The named shell, or by default the user's own."""
     shell = named or Path(os.environ.get("SHELL", "")).name
     if shell not in SHELLS:
         raise OptionError(f"completion is for {join_names(SHELLS)}, got {shell or 'no shell'}: name one of them")
@@ -82,7 +82,7 @@ def find_shell(named: str) -> str:
 
 
 def install(application: click.Group, shell: str) -> Path:
-    """Write the script below the home folder, and a line that runs it into the file that the shell reads first."""
+    """Write the script below the home folder and, except for fish, a line that runs it to the shell's start file."""
     home = Path.home()
     if shell == "fish":
         place = home / ".config" / "fish" / "completions" / f"{NAME}.fish"
@@ -95,7 +95,7 @@ def install(application: click.Group, shell: str) -> Path:
         line = f"source {shlex.quote(str(place))}"
         if shell == "zsh":
             line = f"autoload -Uz compinit && compinit && {line}"
-        text = start.read_bytes() if start.is_file() else b""  # in whatever encoding its owner writes
+        text = start.read_bytes() if start.is_file() else b""  # bytes, since the file's encoding is unknown
         if line.encode() not in text.splitlines():
             gap = "" if not text or text.endswith(b"\n") else "\n"
             with start.open("ab") as file:
@@ -117,7 +117,7 @@ def _handle(act: Callable[[click.Group, str], str]) -> Callable[[click.Context, 
 
 def _install_and_describe(application: click.Group, shell: str) -> str:
     place = install(application, shell)
-    return f"{shell} completes {NAME} from its next start on: {place}"
+    return f"wrote {place}: new {shell} sessions complete {NAME}"
 
 
 def _option(name: str, act: Callable[[click.Group, str], str], about: str) -> Callable[[Function], Function]:

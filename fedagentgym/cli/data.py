@@ -31,7 +31,7 @@ def data() -> None:
 @SOURCE
 @SUBSET
 def add(name: str, source: Path | None, subset: str | None) -> None:
-    """Check a copy of a data set and install it; without --from, download it from where it is published."""
+    """Check a copy of a data set and install it. Without --from it is downloaded from its publisher."""
     _install(name, source, subset)
 
 
@@ -39,7 +39,7 @@ def add(name: str, source: Path | None, subset: str | None) -> None:
 @NAME
 @SUBSET
 def fetch(name: str, subset: str | None) -> None:
-    """Download a data set from where it is published: data add without --from."""
+    """Download a data set from its publisher and install it, like data add without --from."""
     _install(name, None, subset)
 
 
@@ -144,7 +144,7 @@ def model() -> None:
 @option("--revision", help="Branch, tag or commit of a hub's model.")
 @JSON
 def add_model(source: str, name: str | None, revision: str | None, as_json: bool) -> None:
-    """Get a model, check that it is complete, and keep it in the cache; a model that is there is not fetched again."""
+    """Get a model, check that it is complete, and keep it in the cache. A model in the cache is not fetched again."""
     from fedagentgym.agents.model import store
 
     found = store.add_model(source, name, revision)
@@ -158,7 +158,7 @@ def add_model(source: str, name: str | None, revision: str | None, as_json: bool
 @model.command("list", epilog="Example: fedagentgym model list")
 @JSON
 def list_models(as_json: bool) -> None:
-    """List the models that were added, and those that can be added by name; with --json these have no folder."""
+    """List the models that were added, and those that can be added by name (with --json their folder is null)."""
     from fedagentgym.agents.model import store
     from fedagentgym.agents.model.sources import PACKAGED
 

@@ -26,21 +26,21 @@ from fedagentgym.cli.options import JSON, command, option
 from fedagentgym.version import __version__
 
 _TORCH_PIN = re.compile(r"torch\s*(?:\(\s*)?==\s*([0-9.]+)")
-"""A requirement of one version of torch."""
+"""A requirement that pins torch to one version."""
 _VERDICTS = {True: ("passed", "green"), False: ("FAILED", "red"), None: ("left-out", "yellow")}
 CORE = ("gymnasium", "numpy", "scipy", "pydantic", "rich", "click", "math-verify")
 
 
 @command(epilog="Example: fedagentgym doctor --gpu --json", needs={"device": ("gpu",)})
-@option("--gpu", is_flag=True, help="Check a GPU as well: ten checks, some minutes each; exit code 1 if one fails.")
-@option("--device", help="With --gpu: the device, by default cuda; cpu rehearses the checks.")
+@option("--gpu", is_flag=True, help="Also check a GPU: ten checks, some minutes each; exit code 1 if one fails.")
+@option("--device", help="With --gpu: the device, by default cuda; cpu runs the checks without a GPU.")
 @JSON
 def doctor(gpu: bool, device: str | None, as_json: bool) -> None:
     """Report versions, extras, data, GPU and disk, and what to install for missing parts.
 
-    `--gpu` checks a GPU. It compares products, log-probs and two policy steps with the same on the CPU, repeats the steps,
-    compares the memory of two rounds of a paper's size with the plan, and tries vLLM and a paper's first batch. Checks whose
-    packages are not installed are left out. Attach the output of `--json` to an issue.
+    `--gpu` checks a GPU. It compares products, log-probs and two policy steps with those of the CPU, repeats the steps, compares
+    the memory of two rounds of a paper's size with the plan, and tries vLLM and a paper's first batch. Checks whose packages are
+    not installed are left out. If you report an issue, attach the output of `--json`.
     """
     report = examine()
     if not as_json:
@@ -64,7 +64,7 @@ def doctor(gpu: bool, device: str | None, as_json: bool) -> None:
 
 
 def print_report(report: Mapping[str, Any]) -> None:
-    """The report in lines, coloured where something is missing."""
+    """Print the report in lines, in colours that show missing parts."""
     _print_line(f"fedagentgym {report['version']}, Python {report['python']}, {report['cores']} cores", indent=0)
     _print_line(", ".join(f"{name} {version}" for name, version in report["packages"].items()))
     for extra, state in report["extras"].items():
@@ -101,7 +101,7 @@ def _print_line(text: str, *, indent: int = 2, colour: str | None = None) -> Non
 
 
 def examine() -> dict[str, Any]:
-    """The report as plain data. Nothing heavy is imported: modules are only located."""
+    """The report as plain data. Modules of extras are located and not imported."""
     folder, cache = data_folder(), cache_folder()
     while not cache.exists():
         cache = cache.parent
@@ -124,9 +124,9 @@ def examine() -> dict[str, Any]:
 
 
 def examine_sandbox(left_out: Collection[str] = ()) -> dict[str, Any]:
-    """Every protection around programs, active or not with the reason, and why programs are refused, if they are.
+    """The protections around programs, each active or not with the reason, and the reason if programs are refused.
 
-    A sandbox server is started and activates them, so the report states what works, not what should work.
+    A sandbox server is started and activates the protections, so the report states which of them really work.
     """
     from fedagentgym.envs.verifiers.sandbox.confine import PURPOSES
     from fedagentgym.envs.verifiers.sandbox.pool import SandboxError, Slots, refuse_without
@@ -149,8 +149,8 @@ def examine_sandbox(left_out: Collection[str] = ()) -> dict[str, Any]:
 
 
 def find_misfits() -> list[dict[str, str]]:
-    """Installed packages, such as torchvision, whose metadata require another version of torch. This package does not use
-    them, but transformers and vLLM import them, and an import that fails says little of its cause."""
+    """Installed packages, such as torchvision, that are made for another version or build of torch. This package does not use
+    them, but transformers and vLLM import them, and the error of a failed import says little about its cause."""
     try:
         torch, _, build = metadata.version("torch").partition("+")
     except metadata.PackageNotFoundError:

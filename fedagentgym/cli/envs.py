@@ -27,7 +27,7 @@ SHOWN_SPLITS = ("train", "val", "test")
 @option("--markdown", is_flag=True, help="Print the options of all environments as a page of documentation.")
 @JSON
 def envs(name: str | None, env_set: tuple[str, ...], markdown: bool, as_json: bool) -> None:
-    """List the environments, one line each; with a name, describe that one."""
+    """List the environments, one line each; with a name, describe that environment."""
     load_installed_plugins()
     chosen = [find_env_id(name)] if name is not None else list(ENVIRONMENTS.names())
     if markdown:
@@ -43,7 +43,7 @@ def envs(name: str | None, env_set: tuple[str, ...], markdown: bool, as_json: bo
         except FedAgentGymError as error:
             if name is not None or env_set:
                 raise
-            faults[env_id] = str(error)  # such as a plugin's whose file is not here: the others are listed all the same
+            faults[env_id] = str(error)  # such as missing data of a plugin's environment: the others are still listed
     if as_json:
         unusable = [{"id": env_id, "error": fault} for env_id, fault in faults.items()]
         click.echo(json.dumps([*found, *unusable], indent=2, default=str))
@@ -62,7 +62,7 @@ def envs(name: str | None, env_set: tuple[str, ...], markdown: bool, as_json: bo
 
 
 def _show_details(entry: dict[str, Any]) -> None:
-    """The description of an environment, one property per line."""
+    """Print the description of an environment, one property per line."""
     splits = ", ".join(f"{split} {size:,}" for split, size in entry["splits"].items())
     categories = ", ".join(f"{category} {count:,}" for category, count in entry["categories"].items())
     options = ", ".join(f"{name}={json.dumps(one['default'], default=str)}" for name, one in entry["options"].items())
@@ -85,7 +85,7 @@ def _show_details(entry: dict[str, Any]) -> None:
 
 
 def describe(env_id: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The description of an environment, as plain data."""
+    """The description of an environment as plain data."""
     env = open_named_env(env_id, options)
     summary = (type(env).__doc__ or "").strip().partition("\n")[0]
     return {

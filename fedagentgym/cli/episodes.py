@@ -26,7 +26,7 @@ Row = tuple["ShownEpisode", ...]
 """The episodes of one task, one for each source."""
 SOURCE_HELP = "A run (its ranked episodes, or else its last evaluation), a file of episodes, or a result of a suite."
 MAX_LENGTH = 4000
-"""Characters of an observation or a reply that are printed."""
+"""Maximum number of characters that are printed of an observation or a reply."""
 
 
 @command(
@@ -44,16 +44,16 @@ MAX_LENGTH = 4000
     "other", type=PATH, required=False, help="A second source: the episodes of the same tasks are shown side by side."
 )
 @option("--before", is_flag=True, help="For a run: show its first evaluation beside its last one.")
-@option("--training", is_flag=True, help="For a run: the sampled training episodes of its clients.")
+@option("--training", is_flag=True, help="For a run: show the sampled training episodes of its clients.")
 @option("--failed", is_flag=True, help="Only unsolved episodes.")
 @option("--solved", is_flag=True, help="Only solved episodes.")
 @option("--invalid", is_flag=True, help="Only episodes with an invalid action.")
-@option("--changed", is_flag=True, help="Side by side: only where the outcomes differ.")
+@option("--changed", is_flag=True, help="With two sources or --before: only tasks whose outcomes differ.")
 @option("--category", help="Only tasks of this category.")
 @option("--client", type=NOT_NEGATIVE, help="Only episodes of this client.")
 @option("--task", help="Only tasks whose id contains this text.")
 @option("--actions", is_flag=True, help="List the admissible actions of every turn.")
-@option("--limit", type=POSITIVE, help="Print at most this many: by default 3, with --list and --json all.")
+@option("--limit", type=POSITIVE, help="Print at most this many; by default 3, with --list or --json all.")
 @option("--list", "listing", is_flag=True, help="Print one line for each episode.")
 @JSON
 def episodes(
@@ -139,7 +139,7 @@ def _read_training(run: Path) -> list[Line]:
 
 
 def _pair(sources: Sequence[Source]) -> list[Row]:
-    """Pair the episodes of the same task and copy; of two sources only those that both have."""
+    """Pair the episodes of the same task and copy. Of two sources, only episodes that both have are kept."""
     by_task: list[dict[tuple[object, ...], ShownEpisode]] = []
     for source in sources:
         counts: dict[tuple[object, ...], int] = {}
@@ -159,7 +159,7 @@ def _pair(sources: Sequence[Source]) -> list[Row]:
 
 
 def _make_plain(source: Source, shown: ShownEpisode, *, listing: bool, actions: bool) -> dict[str, object]:
-    """An episode as plain values; with `listing` the number of its turns in place of the turns."""
+    """An episode as plain values. With `listing` it has the number of turns in place of the turns."""
     from fedagentgym.learning.trajectory import to_plain
 
     plain = to_plain(shown.trajectory, segments=False, admissible=actions)

@@ -1,4 +1,4 @@
-"""`fedagentgym eval`: evaluates an agent and records every episode; also checks such a record by replaying it."""
+"""`fedagentgym eval`: evaluate an agent and record every episode, or check such a record by replaying it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from fedagentgym.learning.misconceptions import Belief
 
 COLUMNS = ("success", "score", "turns", "invalid", "format_broken", "tokens")
-"""The columns of each category."""
+"""The measures in the columns of the table."""
 
 
 @command(
@@ -70,10 +70,10 @@ COLUMNS = ("success", "score", "turns", "invalid", "format_broken", "tokens")
     help="tiny (the default), expert, random, ...; a model's name, folder or hub id; an exported folder.",
 )
 @option("--run", type=PATH, help="Evaluate the policy of the run in this folder.")
-@option("--best", is_flag=True, help="With --run: its best round instead of the last.")
-@option("--round", "number", type=int, help="With --run: this round instead of the last.")
+@option("--best", is_flag=True, help="With --run: evaluate its best round instead of the last.")
+@option("--round", "number", type=int, help="With --run: evaluate this round instead of the last.")
 @option("--split", help="Split whose tasks are played; default: the run's own, else val.")
-@option("--tasks", type=POSITIVE, help="Play only this many tasks, from the first on.")
+@option("--tasks", type=POSITIVE, help="Play only this many tasks, the first of the split.")
 @option("--repeats", type=POSITIVE, help="Episodes per task; default: the run's own, else 1.")
 @option(
     "--temperature",
@@ -175,7 +175,7 @@ def evaluate(
     if opened.seen:
         tasks = sum(one.tasks for one in found.sets.values())
         print_result(
-            f"the run's clients train on {opened.seen:,} of these {tasks:,} tasks: this is no success on held-out tasks"
+            f"the run's clients train on {opened.seen:,} of these {tasks:,} tasks: this is not success on held-out tasks"
         )
     print_result(f"evaluation: {folder}")
 
@@ -197,13 +197,13 @@ def _check(
     if as_json:
         click.echo(json.dumps({"checked": str(place), "differences": 0, "reported_rewards": reported}))
         return
-    rewards = "; its rewards are what a program reported, which cannot be checked" if reported else ""
+    rewards = "; its rewards were reported by a program and cannot be checked" if reported else ""
     print_result(f"{place}: every episode replays as recorded{rewards}")
 
 
 def _show(found: SetsEvaluation, opened: OpenedEvaluation, beliefs: Mapping[str, Belief]) -> None:
-    """Print a line for each category, or for each of several sets, and one for all; the shares of episodes that followed their
-    category's own procedure and another one, where another was followed; then the intervals."""
+    """Print a line for each category, or for each of several sets, and one for all; then, if some episodes followed another
+    category's procedure, the shares that followed their own and another one; then the intervals."""
     if list(found.sets) == [""]:
         counts = Counter(group[0].category for group in found.sets[""].groups)
         parts = [(name, counts[name], estimates) for name, estimates in found.sets[""].categories.items()]
@@ -227,6 +227,4 @@ def _show(found: SetsEvaluation, opened: OpenedEvaluation, beliefs: Mapping[str,
         print_result(f"{name} {format_fixed(mean, 3)}, {level} interval {format_range(low, high, 3)}")
     if opened.expected is not None:
         same = opened.expected == found.overall["success"].mean
-        print_result(
-            "the run itself found the same" if same else f"the run itself found {format_fixed(opened.expected, 3)}"
-        )
+        print_result("the run recorded the same" if same else f"the run recorded {format_fixed(opened.expected, 3)}")

@@ -1,4 +1,4 @@
-"""`fedagentgym gateway`: serve a policy to a program, check how a program is wired, and write one to begin with."""
+"""`fedagentgym gateway`: serve a policy to an agent program, check the calls of a program, or write an example program."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
     from fedagentgym.learning.rollouts import Rollouts
 
-ENV = option("--env", default="Guess", help="Environment id or short name; Own if the program has its own world.")
+ENV = option("--env", default="Guess", help="Environment id or short name; Own if the program has its own environment.")
 AGENT = option("--agent", default="tiny", help="A language model: tiny, smollm2, a model's name, folder or hub id.")
 SPLIT = option("--split", help="Split whose tasks are played; default: the environment's first.")
 WORDS = {
-    "branch": "begin a segment since another call went on after the same reply (two replies for one prompt, or a second attempt)",
+    "branch": "begin a segment since an earlier call continued the same messages (two replies to a prompt, or a second attempt)",
     "edited": "begin a segment since the messages do not begin with those of an earlier call and its reply (another system"
     " prompt, a summary, dropped messages)",
-    "tools": "begin a segment since other tools were given",
-    "template": "begin a segment since the chat template shows the former replies otherwise than they were drawn",
-    "overridden": "asked for another temperature, top_p or the like: the policy's own decoding held",
-    "seeded": "gave a seed, which is ignored: draws come from the run",
-    "calls_after_end": "came after the environment had ended the episode, and were answered with an empty reply",
-    "refused": "were refused: the log says why",
+    "tools": "begin a segment since the tools differ from those of the earlier call",
+    "template": "begin a segment since the chat template writes earlier replies with other tokens than were sampled",
+    "overridden": "asked for other decoding settings such as temperature or top_p, which were ignored",
+    "seeded": "gave a seed, which was ignored, since the run seeds the sampling",
+    "calls_after_end": "came after the environment had ended the episode, and got an empty reply",
+    "refused": "were refused, with the reason in the log",
 }
-"""The meaning of the counts of calls."""
+"""The words that follow each count of calls in the report."""
 
 
 @click.group(cls=Group)
 def gateway() -> None:
-    """Let an agent program of your own play with a policy: write one to begin with, check it, serve it."""
+    """Let your own agent program play with a policy: write an example, check a program, or serve a policy."""
 
 
 @gateway.command(epilog="Example: fedagentgym gateway serve --agent tiny --env Guess --episodes 10")
@@ -71,7 +71,7 @@ def gateway() -> None:
     "output",
     type=PATH,
     default=Path("gateway.jsonl"),
-    help="File for the episodes; the key lies in OUT.key until the end.",
+    help="File for the episodes; the key is in OUT.key until the command ends.",
 )
 @ENV_SET
 @AGENT_SET
@@ -90,7 +90,7 @@ def serve(
     """Serve a policy to programs that you start, and record their episodes; nothing is trained."""
     from fedagentgym.learning.evaluation import format_episodes
 
-    started = "programs are started by you, and run as long as they want"
+    started = "you start the programs yourself"
     refuse_keys(agent_set, dict.fromkeys(("harness.command", "harness.processes"), started))
     world = _open_env(env, split, env_set)
     player, harness = _make_player(agent, agent_set, world, ())
@@ -118,7 +118,7 @@ def serve(
 @AGENT
 @SPLIT
 @option("--episodes", type=POSITIVE, default=8, help="Episodes to play.")
-@option("--processes", type=click.IntRange(1, 64), default=2, help="Programs that run at a time.")
+@option("--processes", type=click.IntRange(1, 64), default=2, help="Number of programs that run at the same time.")
 @option(
     "--twice",
     is_flag=True,
@@ -141,7 +141,7 @@ def check(
     agent_set: tuple[str, ...],
     command: tuple[str, ...],
 ) -> None:
-    """Play some episodes with a program and report on its calls. Exits with 2 if it made no call, or sent no action."""
+    """Play some episodes with a program and report on its calls. Exits with 2 if there was no call or no action."""
     decided = {"harness.command": "the program stands after --", "harness.processes": "--processes says how many"}
     refuse_keys(agent_set, decided)
     world = _open_env(env, split, env_set)
@@ -156,13 +156,13 @@ def check(
         print_result(
             "played twice: the same tokens"
             if same
-            else "played twice: other tokens: the program looks at clocks, random numbers or its own files, or races its calls"
+            else "played twice: other tokens: the program uses clocks, random numbers or its own files, or its calls race"
         )
     if not found.program["calls"]:
-        raise OptionError("the program made no call of the model: does it use the base_url and key of its episode?")
+        raise OptionError("the program did not call the model: does it use the base_url and key of its episode?")
     if found.program["without_action"] == episodes:
         how = "/v1/reward" if getattr(world, "is_reported", False) else "/v1/step"
-        raise OptionError(f"no episode has an action: does the program send what the model says to {how}?")
+        raise OptionError(f"no episode has an action: does the program send the model's actions to {how}?")
 
 
 @gateway.command(epilog="Example: fedagentgym gateway init my-agent --for langgraph")
@@ -175,7 +175,7 @@ def check(
     help="The library with which the program is written.",
 )
 def init(folder: Path, library: str) -> None:
-    """Write my_agent.py, a program that runs as it is, and run.yaml, the configuration that trains it."""
+    """Write my_agent.py, a program that runs without changes, and run.yaml, the configuration that trains it."""
     with atomic_folder(folder) as made:
         (made / "my_agent.py").write_text(PROGRAMS[library], encoding="utf-8")
         (made / "run.yaml").write_text(RUN_FILE, encoding="utf-8")
@@ -223,7 +223,7 @@ def _list_tokens(found: Rollouts) -> list[Any]:
 
 
 def _report(found: Rollouts) -> None:
-    """Print what came of the calls, in words."""
+    """Print the counts of episodes and calls, and the problems among the calls."""
     counts, metrics = found.program, found.compute_metrics()
     episodes = len(found.trajectories)
     calls, segments = int(counts["calls"]), int(counts["segments"])
@@ -233,7 +233,7 @@ def _report(found: Rollouts) -> None:
         print_result(f"success {format_fixed(metrics['success'], 3)}, reward {format_fixed(metrics['reward'], 3)}")
     if calls:
         print_result(
-            f"segments per episode: {format_fixed(segments / max(episodes, 1), 2)} (1 is cheapest: every call goes on)"
+            f"segments per episode: {format_fixed(segments / max(episodes, 1), 2)} (1 is cheapest: each call extends the last)"
         )
     for name, words in WORDS.items():
         if counts.get(name):
@@ -241,6 +241,6 @@ def _report(found: Rollouts) -> None:
     if counts["without_action"]:
         print_result(f"{int(counts['without_action'])} episodes have no action")
     if counts["retries"]:
-        print_result(f"{int(counts['retries'])} episodes were begun again, since the program ended or was late")
+        print_result(f"{int(counts['retries'])} episodes were restarted, since the program ended or exceeded its time")
     for name in (name for name, number in counts.items() if number and name.startswith("lost/")):
         print_result(f"{int(counts[name])} episodes were lost: {name.removeprefix('lost/').replace('_', ' ')}")

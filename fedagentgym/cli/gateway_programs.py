@@ -17,7 +17,7 @@ URL, RUN_KEY = os.environ["GATEWAY_URL"], os.environ["GATEWAY_KEY"]
 
 
 def post(path, body, key):
-    """Ask the gateway for something beside a reply; None if it has nothing yet."""
+    """Send a request to the gateway; the answer is None if it has nothing yet."""
     headers = {{"Authorization": f"Bearer {{key}}", "Content-Type": "application/json"}}
     request = urllib.request.Request(URL + path, json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=60) as answer:
@@ -35,20 +35,20 @@ while True:
         try:
             play(episode)
             post("/v1/finish", {"status": "done"}, episode["key"])
-        except Exception as error:  # what the program cannot finish counts with the reward so far
+        except Exception as error:  # a failed episode counts with the reward that it has so far
             traceback.print_exc()
             post("/v1/finish", {"status": "failed", "error": str(error)}, episode["key"])
 """
 _READ_ACTION = '''
 def read_action(reply, takes):
-    """The action in a reply, or all of it where the reply is the answer."""
+    """The action in a reply, or the whole reply if the environment takes replies."""
     action, closed, _ = reply.partition("<action>")[2].partition("</action>")
     return reply if takes == "reply" else action if closed else ""
 
 '''
 _PLAYS: Mapping[str, tuple[str, str, str]] = {
     "plain": (
-        "the standard library alone",
+        "only the standard library",
         "",
         _READ_ACTION
         + '''
@@ -161,7 +161,7 @@ def play(episode):
         return step["content"]
 
     class TinyModel(OpenAIModel):
-        """For the tiny agent: it is shown task and latest observation, and its actions are calls. Others are an OpenAIModel."""
+        """For the tiny agent: it sees task and latest observation, and its actions become calls. Others: use OpenAIModel."""
 
         def generate(self, messages, tools_to_call_from=None, **fields):
             return super().generate(messages[1:2] + messages[2:][-1:], **fields)
@@ -182,7 +182,7 @@ def play(episode):
 
 
 def compose_program(library: str, imports: str, play: str) -> str:
-    """A program that plays every episode by its function `play`; `library` is named in its first line."""
+    """A program that plays every episode with its function `play`; its first line names `library`."""
     return _HEAD.format(library=library, imports=imports) + play + _TAIL
 
 
@@ -197,7 +197,7 @@ NEEDED: Mapping[str, str] = {
     "agents": "openai-agents",
     "smolagents": "'smolagents[openai]'",
 }
-"""The packages of each library."""
+"""The packages to install for each library."""
 RUN_FILE = """\
 # Two clients train the program my_agent.py together: fedagentgym train run.yaml
 name: my-agent

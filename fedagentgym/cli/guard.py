@@ -1,8 +1,9 @@
-"""The frame of every command: a check of its arguments, and errors that become one sentence and an exit code.
+"""Checks of a command's arguments, and the conversion of errors to one sentence and an exit code.
 
 0    success
-1    a check of `plan`, `first-batch` or `doctor --gpu` failed; 3: `split verify` cannot check all here
-2    the user can fix it: an input, a file, a machine without space
+1    a check of `plan`, `first-batch` or `doctor --gpu` failed
+2    an error that the user can fix: an input, a file, a full disk
+3    `split verify` cannot make some check here
 70   an unexpected error; the sentence names a file with the full trace
 130  interrupted (Ctrl-C)
 """
@@ -37,20 +38,20 @@ from fedagentgym.version import ISSUES
 USER_ERROR = 2
 UNEXPECTED = 70
 MAX_MESSAGE_LENGTH = 2000
-"""Maximum length of a sentence on standard error."""
+"""Maximum length of an error on standard error, in characters."""
 NOTHING_SAVED = "nothing was saved; run the command again"
 
 
 def check_arguments(arguments: Sequence[str]) -> None:
-    """Refuse an argument with a NUL or half of a character (a lone surrogate), which no file name can hold."""
+    """Refuse an argument with a NUL or a lone surrogate, which cannot be written to a file."""
     for argument in arguments:
         if not is_clean_text(argument):
             raise OptionError(f"the argument {argument[:80]!r} cannot be written to a file")
 
 
 def run_guarded(command: Callable[[], object]) -> int:
-    """Run a command and return its exit code; errors are printed on standard error in one sentence."""
-    for output in (sys.stdout, sys.stderr):  # characters that a terminal's encoding lacks are escaped
+    """Run a command and return its exit code. An error is printed on standard error as one sentence."""
+    for output in (sys.stdout, sys.stderr):  # escape characters that the terminal's encoding lacks
         if isinstance(output, io.TextIOWrapper):
             output.reconfigure(errors="backslashreplace")
     try:
@@ -78,7 +79,7 @@ def run_guarded(command: Callable[[], object]) -> int:
         _drop(sys.stdout)
         return 0
     except SystemExit as error:
-        return _print_error(f"code that this command ran, perhaps of a plugin, called sys.exit({error.code!r})")
+        return _print_error(f"code of this command, perhaps of a plugin, called sys.exit({error.code!r})")
     except ModuleNotFoundError as error:
         sentence = explain_missing(error)
         return _print_unexpected(error) if sentence is None else _print_error(sentence)
@@ -95,7 +96,7 @@ def run_guarded(command: Callable[[], object]) -> int:
 
 
 def _explain_place(error: click.NoSuchOption) -> str:
-    """Say which argument of `init`, a command without `--out`, names the place."""
+    """The message for `--out` of an `init` command without this option: it names the argument for the file or folder."""
     context = error.ctx
     if context is None or context.command.name != "init":
         return error.format_message()
@@ -104,8 +105,8 @@ def _explain_place(error: click.NoSuchOption) -> str:
 
 
 def _print_error(message: str, code: int = USER_ERROR, *, whole: bool = False) -> int:
-    """Print a sentence, on one line, or a whole page of help."""
-    if not whole:  # blanks within a line stay: a command that is quoted in it may need them
+    """Print an error on one line, or with `whole` a page of help, and return the exit code."""
+    if not whole:  # blanks within a line are kept, since a quoted command may need them
         message = f"fedagentgym: {' '.join(filter(None, map(str.strip, message.splitlines())))}"
         message = message if len(message) <= MAX_MESSAGE_LENGTH else f"{message[:MAX_MESSAGE_LENGTH]}..."
     try:
@@ -116,7 +117,7 @@ def _print_error(message: str, code: int = USER_ERROR, *, whole: bool = False) -
 
 
 def _drop(output: TextIO) -> None:
-    """Let what is printed from now on go nowhere, so that the interpreter's last flush does not fail either."""
+    """Discard further output to a stream, so that the interpreter's last flush does not fail."""
     with suppress(OSError, ValueError):
         sink = os.open(os.devnull, os.O_WRONLY)
         os.dup2(sink, output.fileno())
@@ -124,7 +125,7 @@ def _drop(output: TextIO) -> None:
 
 
 def _print_unexpected(error: BaseException) -> int:
-    """Print one sentence and write the trace to the cache, or to the folder of temporary files, for a bug report."""
+    """Print one sentence, and write the trace for a bug report to the cache or else to a temporary file; return the exit code."""
     text = "".join(traceback.format_exception(error))
     where = "the full trace could not be written"
     for folder in (cache_folder("errors"), None):

@@ -38,10 +38,10 @@ def hub() -> None:
 @option(
     "--license",
     "licence",
-    help=f"Licence of the data, by the hub's name for it; by default {LICENCE}. An agent has that of its base model.",
+    help=f"Licence of the data, by its name on the Hub; by default {LICENCE}. An agent has the licence of its base model.",
 )
 def push(path: Path, name: str, private: bool, licence: str | None) -> None:
-    """Push a split, a result or an agent, with a card that says what it is; other files of the repository are removed."""
+    """Push a split, a result or an agent, with a card that describes it; other files of the repository are removed."""
     check_hub_name(name)
     if licence is not None:
         check_licence(licence)
@@ -52,7 +52,7 @@ def push(path: Path, name: str, private: bool, licence: str | None) -> None:
 
 @hub.command(epilog="Example: fedagentgym hub pull me/my-split --out split")
 @click.argument("name", help="The repository: OWNER/NAME.")
-@option("--out", "folder", type=PATH, required=True, metavar="FOLDER", help="Folder for its files; it must not exist.")
+@option("--out", "folder", type=PATH, required=True, metavar="FOLDER", help="Folder to write; it must not exist.")
 @option("--revision", help="A branch, tag or commit.")
 def pull(name: str, folder: Path, revision: str | None) -> None:
     """Pull a split, a result or an agent, and check it; if it is damaged, nothing is written."""
@@ -62,11 +62,11 @@ def pull(name: str, folder: Path, revision: str | None) -> None:
 
 
 RUNS = "runs.parquet"
-"""The rows of all runs of a pushed result, which the hub's viewer shows."""
+"""The file with a row for each run of pushed results, which the Hub's viewer shows."""
 
 
 def identify(path: Path) -> tuple[Kind, str]:
-    """The kind of repository that holds this, and a description of it. Damaged archives are refused."""
+    """The kind of repository for a path, and a description of its content. Damaged archives are refused."""
     from fedagentgym.experiment.agent_file import has_agent_file, read_agent_file
 
     if path.is_dir() and has_agent_file(path):
@@ -85,7 +85,7 @@ def identify(path: Path) -> tuple[Kind, str]:
 
 
 def list_archives(path: Path) -> list[Archive]:
-    """The archives of results at a path: itself, or those in a folder; none if it holds something else."""
+    """The archives of results at a path, which is one or a folder of them; empty if it holds other zip files."""
     from fedagentgym.runs.archive import LIST, Archive
 
     files = [path] if path.suffix == ".zip" else sorted(path.rglob("*.zip")) if path.is_dir() else []
@@ -95,7 +95,7 @@ def list_archives(path: Path) -> list[Archive]:
 
 
 def prepare(path: Path, folder: Path, name: str, given: str | None = None) -> tuple[Kind, str]:
-    """Write the files of a repository; returns its kind and what it holds."""
+    """Write the files of a repository; returns its kind and a description of its content."""
     kind, about = identify(path)
     if kind == "model" and given is not None:
         raise OptionError(f"--license: {about} has the licence of its base model, which its card states")
@@ -106,7 +106,7 @@ def prepare(path: Path, folder: Path, name: str, given: str | None = None) -> tu
 
         path = split_files.find_in(path)
         opened = None
-        with suppress(DataError):  # its pool may not be here
+        with suppress(DataError):  # its pool may not be installed
             opened = open_client_split(path)
         write_repository(path, split_files.load(path), opened, folder, name, licence)
     elif kind == "model":

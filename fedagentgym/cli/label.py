@@ -43,23 +43,21 @@ ONE_SIDED = 0.1
     default="handicapped",
     help="handicapped (the expert with random actions), random, or an agent or model that eval accepts.",
 )
-@option("--out", type=PATH, default=Path("labels.jsonl"), help="The label file; an unfinished one is continued.")
+@option("--out", type=PATH, default=Path("labels.jsonl"), help="The label file; an unfinished file is continued.")
 @option("--split", default="train", help="Split whose tasks are labelled.")
 @option("--attempts", type=click.IntRange(1, 9), default=4, help="Episodes per task.")
-@option("--threshold", type=POSITIVE, default=2, help="Fewest successes with which a task counts as solved.")
+@option("--threshold", type=POSITIVE, default=2, help="Minimum successes of a task that counts as solved.")
 @option(
     "--error",
     type=click.FloatRange(0, 1),
-    help="handicapped: probability of a random action; by default the environment's.",
+    help="handicapped: probability of a random action; the environment declares a default.",
 )
-@option("--turns", type=POSITIVE, help="handicapped and random: turns per attempt; by default the environment's.")
+@option("--turns", type=POSITIVE, help="handicapped, random: turns per attempt; the environment declares a default.")
 @option(
     "--temperature", type=click.FloatRange(0), help="Sampling temperature of an agent with a model, by default 0.4."
 )
 @option("--seed", type=int, default=0, help="Seed of all attempts.")
-@option(
-    "--pack", "packed", type=PATH, help="Also write the labels in the compact form in which the package holds its own."
-)
+@option("--pack", "packed", type=PATH, help="Also write the labels in the compact form of the labels in the package.")
 @ENV_SET
 @PLUGINS
 def label(
@@ -113,13 +111,13 @@ def label(
         f"{out}: {solved:,} of {count_things(len(found.successes), 'task')} count as solved ({format_share(share, 1)})"
     )
     if not ONE_SIDED <= share <= 1 - ONE_SIDED:
-        print_result("These labels are one-sided: for splits by hardness take another agent, handicap or threshold.")
+        print_result("These labels are one-sided: for splits by hardness use another agent, handicap or threshold.")
     if packed is not None:
         write_atomic(packed, pack_labels(found, opened.pool.ids))
 
 
 def _make_player(name: str, env: TextEnv, seed: int, attempts: int, temperature: float) -> tuple[dict[str, Any], Any]:
-    """The record of an agent that `fedagentgym eval` accepts, and a function that counts its successes on tasks."""
+    """The record of an agent that `fedagentgym eval` accepts, and a function that returns its successes on each task."""
     from fedagentgym.agents.presets import make_agent
     from fedagentgym.learning.evaluation import compute_policy_digest, with_temperature
     from fedagentgym.learning.rollouts import collect

@@ -1,4 +1,4 @@
-"""`fedagentgym leaderboard` and `fedagentgym compare`: the page of results, and the comparison of a few of them."""
+"""`fedagentgym leaderboard` and `fedagentgym compare`: a page of results, and a comparison of a few runs or results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VERIFIED = repeated(
     "--verified",
     type=PATH,
     metavar="FOLDER",
-    help="Folder that `bench verify --out` wrote; may be repeated: the first that has a result counts for it.",
+    help="Folder that `bench verify --out` wrote; may be repeated: the first with findings about a result counts.",
 )
 
 
@@ -38,7 +38,7 @@ def leaderboard() -> None:
 @leaderboard.command(epilog="Example: fedagentgym leaderboard build results --out site")
 @RESULTS
 @option("--out", type=PATH, required=True, help="Folder to write; an older page in it is replaced.")
-@option("--link", help="Address of the results, to which the page links instead of holding a copy of each.")
+@option("--link", help="Address of the results; the page links to them instead of holding copies.")
 @VERIFIED
 def build(results: tuple[Path, ...], out: Path, link: str | None, verified: tuple[Path, ...]) -> None:
     """Build the page: static files that need no network, the tables as Markdown and CSV, and the results themselves."""
@@ -53,7 +53,7 @@ def build(results: tuple[Path, ...], out: Path, link: str | None, verified: tupl
 @RESULTS
 @option("--suite", required=True, metavar="NAME", help="The suite.")
 @option("--entries", type=POSITIVE, default=10, help="Number of entries, the best first.")
-@repeated("--measure", "measures", metavar="NAME", help="A column, in place of the ranked measure; may be repeated.")
+@repeated("--measure", "measures", metavar="NAME", help="A column, in place of the default ones; may be repeated.")
 @VERIFIED
 @JSON
 def top(
@@ -93,7 +93,7 @@ def top(
     required=True,
     help="Runs, folders of runs (train --seeds), results, or files of episodes.",
 )
-@option("--measure", default="success", help="What is compared: success, score, invalid, turns or tokens.")
+@option("--measure", default="success", help="The measure to compare: success, score, invalid, turns or tokens.")
 @option("--out", "page", type=PATH, metavar="FILE", default=Path("comparison.html"), help="File to write the page to.")
 @PLUGINS
 @JSON

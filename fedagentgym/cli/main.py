@@ -11,9 +11,9 @@ from fedagentgym.cli import INTERRUPTED
 
 
 def run() -> None:
-    """Entry point of the console script."""
+    """The entry point of the console script."""
     _end_at_second_interrupt()
-    for number in range(3):  # a standard stream that is closed would be the next file that is opened
+    for number in range(3):  # otherwise the next opened file would take the number of a closed standard stream
         try:
             os.fstat(number)
         except OSError:
@@ -27,7 +27,7 @@ def run() -> None:
     except KeyboardInterrupt:
         sys.stderr.write("fedagentgym: interrupted: nothing was started\n")
         code = INTERRUPTED
-    exec("")  # after an interruption in code run from a string, Python exits by the signal even if it was handled
+    exec("")  # otherwise Python ends by the signal if Ctrl-C interrupted code from a string, although it was handled
     sys.exit(code)
 
 
@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _end_at_second_interrupt() -> None:
-    """Ctrl-C stops a command in order; a second one ends the process at once."""
+    """Let a first Ctrl-C raise KeyboardInterrupt, and a second one end the process at once."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, end)

@@ -1,4 +1,4 @@
-"""`fedagentgym openenv init`: a folder that OpenEnv's tools validate, build, run and push."""
+"""`fedagentgym openenv init`: write a package that OpenEnv's tools validate, build, run and push."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ SPLIT_FILE = "client_split.json"
 
 @click.group(cls=Group)
 def openenv() -> None:
-    """Serve environments by OpenEnv's protocol."""
+    """Serve environments with OpenEnv's protocol."""
 
 
 @openenv.command(epilog="Example: fedagentgym openenv init Math --env-set split=val")
 @click.argument(
     "env", shell_complete=complete_environments, help="Environment id, for example fedagentgym/Math-v0 (or only Math)."
 )
-@option("--out", type=PATH, help="Folder to write; by default the environment's name and `_env`.")
-@option("--wheel", type=PATH, help="A wheel of fedagentgym to install in place of the package index's.")
+@option("--out", type=PATH, help="Folder to write; by default the environment's name followed by `_env`.")
+@option("--wheel", type=PATH, help="A wheel of fedagentgym to install instead of the release on the package index.")
 @CLIENT_SPLIT
 @CLIENT
 @ENV_SET
@@ -79,10 +79,10 @@ def write_package(
     client: int | None = None,
     wheel: Path | None = None,
 ) -> None:
-    """Write the folder, all of it or nothing."""
+    """Write the folder of an OpenEnv package, completely or not at all."""
     if env.options.names_local_data:
         places = ", ".join(name for name, mark in env.options.get_marks().items() if mark == "local")
-        raise OptionError(f"{env.id}: the server would need data of this machine: {places}")
+        raise OptionError(f"{env.id}: the server would need data that is only on this machine: {places}")
     if wheel is not None and not (wheel.is_file() and wheel.name.startswith("fedagentgym-") and wheel.suffix == ".whl"):
         raise DataError(f"{wheel} is no wheel of fedagentgym: `make wheel` or `pip wheel --no-deps .` makes one")
     name = _make_name(env)
@@ -99,7 +99,7 @@ def write_package(
         "source": source,
         "wheel": "" if wheel is None else f" wheels/{wheel.name}",
         "role": " ".join(env.role.split()),
-        "whose": "" if client_split is None else f", as client {client} of {client_split.name} holds it",
+        "whose": "" if client_split is None else f", client {client} of {client_split.name}",
         "highest": json.dumps(1.0 if env.options.reward == "score" else SUCCESS_REWARD),
         "extra": "openenv,alfworld" if "alfworld" in name else "openenv",
     }
@@ -181,7 +181,7 @@ ${role}
     openenv validate --url http://127.0.0.1:8000
     openenv push --repo-id OWNER/NAME --no-interface    # a Space of the Hugging Face Hub
 
-Every observation has a `prompt`, the next message to a chat model; score, success and category come with the last one.
+Every observation has a `prompt`, the next message to a chat model. The last observation also has score, success and category.
 """,
     "__init__.py": '''\
 """A client of ${env}."""
@@ -201,7 +201,7 @@ class ${title}(GenericEnvClient):
 ''',
     "server/__init__.py": '"""The server."""\n',
     "server/app.py": '''\
-"""The server of ${env} by OpenEnv's protocol."""
+"""The server of ${env} with OpenEnv's protocol."""
 
 import os
 from pathlib import Path
@@ -216,7 +216,7 @@ app = make_app(open_env("${env}"${options}), hosts=["*"])
 
 
 def main() -> None:
-    """Serve this machine alone, or the network of the address in HOST."""
+    """Serve on the address in HOST, by default on 127.0.0.1."""
     uvicorn.run(app, host=os.environ.get("HOST", "127.0.0.1"), port=8000)
 
 
@@ -232,4 +232,4 @@ EXPOSE 8000
 CMD ["uvicorn", "server.app:app", "--host", "0.0.0.0", "--port", "8000"]
 """,
 }
-"""The files of a package, with the places that `write_package` fills."""
+"""The files of a package, as templates that `write_package` fills."""

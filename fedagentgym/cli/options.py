@@ -1,4 +1,4 @@
-"""Shared by commands: the class of their groups, options with the same meaning everywhere, and how these are read."""
+"""Shared parts of commands: the classes of commands and groups, options with the same meaning everywhere, and their parsing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_NUMBER = (1 << 63) - 1
 HELP = ("-h", "--help")
 ASSIGNMENT = "KEY=VALUE"
 GPU_NAMES = ("h100", "h200", "a100", "l40s", "l4")
-"""Those of `experiment.estimate.hours`, which help need not import."""
+"""The names of `GPUS` in `experiment.estimate.hours`, listed here so that help need not import that module."""
 
 
 def _silence(context: click.Context, parameter: click.Parameter, quiet: bool) -> None:
@@ -37,17 +37,17 @@ def _make_quiet() -> click.Option:
 
 
 class Command(click.Command):
-    """A command that takes `-q` as the program does, and refuses options which it would not use.
+    """A command that takes `-q` and refuses options that it would not use.
 
-    An option that is given twice is refused too, where one value counts.
+    An option that takes one value and is given twice is refused too.
 
     Args:
-        *arguments: Those of `click.Command`.
-        modes: Option -> the other parameters that the command uses with it; the rest are refused beside it.
+        *arguments: Arguments of `click.Command`.
+        modes: Option -> the other options that the command uses with it; all others are refused beside it.
         needs: Option -> parameters of which at least one must be given with it.
-        excludes: Pairs of which one alone may be given.
-        same: Parameter -> the key that says the same in the assignments of this option: `{"seed": ("changes", "seed")}`.
-        **options: Those of `click.Command`.
+        excludes: Pairs of parameters that must not be given together.
+        same: Parameter -> the option and key that set the same: `{"seed": ("changes", "seed")}` for `--set seed=...`.
+        **options: Keyword arguments of `click.Command`.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Command(click.Command):
         return super().parse_args(ctx, args)
 
     def _check_use(self, ctx: click.Context, given: Mapping[str, click.Parameter]) -> None:
-        """Refuse what is given in vain; `given` are parameters by their names."""
+        """Refuse options without effect and options that exclude each other. `given` are the given parameters by name."""
         shown = {
             str(one.name): one.opts[0] if isinstance(one, click.Option) else one.make_metavar(ctx)
             for one in self.params
@@ -106,7 +106,7 @@ class Command(click.Command):
                 )
 
     def _check_same(self, ctx: click.Context, given: Mapping[str, click.Parameter], values: Mapping[str, Any]) -> None:
-        """Refuse a setting that two options give."""
+        """Refuse a setting that is given by an option and by an assignment."""
         for name, (assigned, key) in self.same.items():
             if name in given and assigned in given and key in _list_keys(values[assigned]):
                 first, second = (
@@ -117,14 +117,14 @@ class Command(click.Command):
 
 
 def _list_keys(texts: Sequence[str]) -> list[str]:
-    """`list_keys`, imported on use so that help need not import the settings."""
+    """Call `list_keys` of `base.settings`, imported on use so that help need not import it."""
     from fedagentgym.base.settings import list_keys
 
     return list_keys(texts) if texts else []
 
 
 def _is_given(parameter: click.Parameter, value: object) -> bool:
-    """Return whether a parameter stands on the command line; the parser lists arguments that do not."""
+    """Return whether a parameter was given on the command line. The parser also lists arguments that were not."""
     return isinstance(parameter, click.Option) or (isinstance(value, str | tuple) and len(value) > 0)
 
 
@@ -149,13 +149,13 @@ class Group(click.Group):
             formatter.write_dl([(name, self.get_summary(ctx, name)) for name in self.list_commands(ctx)])
 
     def get_summary(self, ctx: click.Context, name: str) -> str:
-        """Return what the group's help says about a command."""
+        """Return the text about a command in the group's help."""
         command = self.get_command(ctx, name)
         return " ".join((command.help or "").partition("\n\n")[0].split()) if command is not None else ""
 
 
 class Option(click.Option):
-    """An option that refuses `nan`, infinity and numbers beyond 64 bits: each would fail later, in another place."""
+    """An option that refuses `nan`, infinity and numbers beyond 64 bits, which would otherwise fail later."""
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
         found = super().type_cast_value(ctx, value)
@@ -165,7 +165,7 @@ class Option(click.Option):
 
 
 class PathType(click.Path):
-    """A path; an empty text, which a shell makes of an unset variable, would be the folder of the shell."""
+    """A path. An empty text is refused: shells make it of unset variables, and it would mean the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
@@ -203,15 +203,15 @@ _plugin_option = partial(
     is_eager=True,
 )
 PLUGINS = _plugin_option(expose_value=False)
-"""Loads plugins before other options are read; the command itself need not know them."""
+"""Loads plugins before other options are read, and does not pass them to the command."""
 PLUGIN_NAMES = _plugin_option()
-"""Loads plugins, and passes their names as `plugins` to a command that writes them down."""
+"""Loads plugins, and passes their names as `plugins` to the command."""
 
 TRUST_PLUGINS = option(
     "--trust-plugins",
     is_flag=True,
-    help="Trust whoever made the folder: load the plugins that it names, and accept its trackers, its model servers and"
-    " protections that are missing here.",
+    help="Trust the folder: load the plugins that it names, and accept its trackers and model servers, and that protections"
+    " are missing here.",
 )
 
 # ---- environments ---------------------------------------------------------------------------------------------------
@@ -222,22 +222,22 @@ ENV_SET = assignments(
 
 
 def parse_assignments(texts: Iterable[str], settings: dict[str, Any] | None = None) -> dict[str, Any]:
-    """`key=value` texts as a mapping; they change `settings`, if given."""
+    """Parse `key=value` texts to a mapping, in which they change the given `settings`."""
     from fedagentgym.base.settings import assign
 
     return reduce(assign, texts, settings or {})
 
 
 def parse_env_options(texts: Iterable[str]) -> dict[str, Any]:
-    """`--env-set` of a command that has `--split`."""
+    """Parse the `--env-set` of a command that has `--split`; the key `split` is refused."""
     options = parse_assignments(texts)
     if "split" in options:
-        raise OptionError(f"--env-set split: the split is given by --split: --split {options['split']}")
+        raise OptionError(f"--env-set split does nothing here: give --split {options['split']}")
     return options
 
 
 def open_named_env(name: str, options: dict[str, Any]) -> TextEnv:
-    """The environment without gymnasium's wrappers; its name may be the short one."""
+    """Open an environment, without gymnasium's wrappers, by its id or short name."""
     from fedagentgym.envs import open_env
     from fedagentgym.envs.registry import find_env_id
 
@@ -253,7 +253,7 @@ CLIENT_SPLIT = option("--client-split", type=PATH, metavar="FILE", help="Split f
 
 
 def find_named_client(client: int | None, file: Path | None) -> NamedClient | None:
-    """The client that `--client` and `--client-split` name together."""
+    """The client that `--client` and `--client-split` name together; None if neither is given."""
     if client is None and file is None:
         return None
     if client is None or file is None:
@@ -269,11 +269,11 @@ def find_named_client(client: int | None, file: Path | None) -> NamedClient | No
 # ---- agents ---------------------------------------------------------------------------------------------------------
 
 EVALUATED = {"decoding.temperature": "evaluations sample at --temperature"}
-"""The agent's settings that `eval` decides."""
+"""The agent's settings that `eval` decides, each with the reason for refusing it."""
 
 
 def refuse_keys(texts: Iterable[str], decided: Mapping[str, str]) -> None:
-    """Refuse an agent's setting that something else decides, with the reason of its key."""
+    """Refuse agent settings that something else decides; `decided` maps their keys to reasons."""
     for key in _list_keys(tuple(texts)):
         if key in decided:
             raise OptionError(f"--agent-set {key} does nothing here: {decided[key]}")
@@ -283,14 +283,14 @@ AGENT_SET = assignments("--agent-set", help="Agent setting as key=value, for exa
 
 
 def parse_agent_settings(name: str, assignments: Iterable[str] = ()) -> dict[str, Any]:
-    """`--agent` and `--agent-set` as agent settings; an unregistered name is a model, with its own prompt if it was
-    exported with one."""
+    """Parse `--agent` and `--agent-set` to agent settings. A name that is not registered is a model; an exported folder brings
+    the settings that it was exported with."""
     from fedagentgym.agents import AGENTS
     from fedagentgym.agents.model.store import find_model, list_models
     from fedagentgym.experiment.agent_file import has_agent_file, read_agent_file
     from fedagentgym.runs.folder import RunFolder
 
-    refuse_keys(assignments := tuple(assignments), {"name": f"the agent is named already, {name!r}"})
+    refuse_keys(assignments := tuple(assignments), {"name": f"the agent is already named {name!r}"})
     known = name in AGENTS
     if not known and (Path(name) / "config.yaml").is_file() and (Path(name) / "rounds").is_dir():
         export = add_plugins(f"fedagentgym export {quote_word(name)} --out FOLDER", RunFolder(Path(name)).plugins)

@@ -1,6 +1,6 @@
 """The page of the documentation that lists the options of every environment: `fedagentgym envs --markdown`.
 
-It is read from the classes that check them, so that it agrees with what environments take.
+It is read from the classes that check the options, so that it agrees with the environments.
 """
 
 from __future__ import annotations
@@ -18,51 +18,52 @@ _HEAD = """# Options of environments
 
 Every option of every environment, made from the classes that check them (`fedagentgym envs --markdown`). An option is a keyword
 of `gymnasium.make` and `open_env`, `--env-set NAME=VALUE` in commands, and a key of [`env.options`](settings.md#env) in
-configurations. Values are written as there: `null` is Python's `None`. `fedagentgym envs NAME --markdown` prints those of one
-environment, also of a plugin (`--plugin`). [The environments have pages of their own](environments/index.md).
+configurations. Values are written as in YAML: `null` is Python's `None`. `fedagentgym envs NAME --markdown` prints the options of
+one environment, also of a plugin (`--plugin`). [Each environment has its own page](environments/index.md).
 
-The mark of an option says what it decides:
+The mark of an option says what the option decides:
 """
 
 _MARKS = (
-    ("task", "which tasks there are", "with the value that the split has", "yes; it is part of what names the tasks"),
-    ("play", "how tasks are played or shown", "yes", "yes, where it was given"),
+    ("task", "the tasks of the pool", "only with the split's value", "yes; it is part of the identity of the tasks"),
+    ("play", "how tasks are played or shown", "yes", "yes, if it was given"),
     (
         "local",
-        "a place on this machine",
-        "yes, if the tasks there are those of the split",
+        "a path on this machine",
+        "yes, if its tasks are those of the split",
         "no; only the word `installed`, which means the same everywhere",
     ),
-    ("owner", "what only the owner of a machine decides", "yes", "no"),
+    ("owner", "a decision of the machine's owner", "yes", "no"),
 )
 
 _STORED = """
-The last column is about client splits, results, exported agents, and what server and clients send each other. A split, an agent
-or a recipe of others that names a place or decides for the owner is refused: only you give these.
+The column "beside a client split" says whether the option can be given together with a client split. The last column says whether
+the option is written to client splits, results and exported agents, and sent between server and clients. A split, an agent or a
+recipe of others that has a `local` path or an `owner` option is refused: only you may set these.
 """
 
 DOOR = {
     "split": (
         "text",
-        "split whose tasks are played: train, val, test, warmup (demonstrations; disjoint from the others), unseen, all, or a"
-        " name that the environment itself uses",
+        "split whose tasks are played: train, val, test, warmup (demonstrations; disjoint from the others), unseen, all, or"
+        " another split of the environment",
     ),
     "tasks": ("list of texts or `TaskSet`", "ids of the tasks that are played; null: all"),
     "pool": ("`TaskPool`", "tasks to play in place of the environment's"),
     "variant": ("mapping", "a client's [variant](variants.md), as plain values"),
     "client_split": (
         "`ClientSplit` or path",
-        "[a split](../how-to/make-a-split.md) or its file: the tasks and the variant are those of one client;"
-        " `tasks`, `variant` and options of other tasks are refused beside it",
+        "[a split](../how-to/make-a-split.md) or its file, for the tasks and the variant of one client;"
+        " `tasks`, `variant` and options that would change the tasks are refused beside it",
     ),
-    "client": ("whole number", "number of that client"),
+    "client": ("whole number", "number of the client in `client_split`"),
 }
-"""The keywords of every environment that are no options of it: name -> kind of value and meaning."""
+"""The keywords of every environment that are not options: name -> kind of value and meaning."""
 
 
 def write_options(env_ids: Sequence[str]) -> str:
     """The page of these environments, in Markdown."""
-    # what is no option has the defaults that `make` and gymnasium's entry point have
+    # the defaults of the other keywords are those of `make` and of gymnasium's entry point
     defaults = {**inspect.signature(make).parameters, **inspect.signature(make_env).parameters}
     door = [
         (f"`{name}`", kind, f"`{describe_value(defaults[name].default)}`", meaning)
@@ -77,7 +78,7 @@ def write_options(env_ids: Sequence[str]) -> str:
         _STORED,
         "## Every environment\n",
         *_list_options(EnvOptions),
-        "\nWhat decides which tasks are opened, and is no option:\n",
+        "\nThese keywords select the tasks and are not options:\n",
         *write_table(("keyword", "value", "default", "meaning"), door),
     ]
     takers: dict[type[EnvOptions], list[str]] = {}
@@ -88,19 +89,19 @@ def write_options(env_ids: Sequence[str]) -> str:
     for part, head in heads.items():
         about = inspect.cleandoc(part.__doc__ or "").partition("\n\n")[0]
         for base in _list_parts(part)[:-1]:
-            about += f" And those of [{heads[base]}](#{heads[base].lower().replace(', ', '-')})."
+            about += f" Also the options of [{heads[base]}](#{heads[base].lower().replace(', ', '-')})."
         blocks += ["", f"## {head}", "", about.strip(), "", *_list_options(part)]
     return "\n".join(blocks) + "\n"
 
 
 def _list_parts(options: type[EnvOptions]) -> list[type[EnvOptions]]:
-    """The classes that declare these options, from the most general one on, without those that all environments have."""
+    """The classes that declare these options, the most general first, without `EnvOptions`."""
     above = [part for part in reversed(options.__mro__) if issubclass(part, EnvOptions) and part is not EnvOptions]
     return [part for part in above if _list_names(part)]
 
 
 def _list_names(part: type[EnvOptions]) -> list[str]:
-    """The options that a class declares itself."""
+    """The names of the options that a class itself declares."""
     return [name for name in inspect.get_annotations(part) if name in part.model_fields]
 
 

@@ -48,7 +48,7 @@ COMMANDS = {
     "save FILE": "write the episode to a file",
     "quit": "leave",
 }
-"""Commands that a line may contain instead of an action. None of them takes a turn; a leading colon is allowed."""
+"""Commands that can be typed instead of an action, with or without a leading colon. They take no turn."""
 _COMMAND = re.compile(r"\A:?\s*(help|actions|undo|history|quit|save\s+\S.*)", re.IGNORECASE)
 SHOWN_CHOICES = 60
 _GAP = 2
@@ -108,7 +108,7 @@ def play(
 
 
 def _watch(env: TextEnv, player: Player, seed: int) -> None:
-    """Let an agent play the episode. Choices are shown if they are not part of the observation."""
+    """Let an agent play the episode. Admissible actions are listed if the environment shows observations for people."""
     session = PlaySession(env, get_console(), watched=True)
     session.show_heading("")
     session.show(env.episode)
@@ -130,7 +130,7 @@ def _watch(env: TextEnv, player: Player, seed: int) -> None:
 
 
 class PlaySession:
-    """One running episode, with every earlier state kept for `undo`."""
+    """A running episode in the terminal. Every earlier state is kept for `undo`."""
 
     def __init__(self, env: TextEnv, screen: Console, *, watched: bool = False) -> None:
         self.env, self.screen = env, screen
@@ -155,7 +155,7 @@ class PlaySession:
                 self._obey("help" if command is None else command[1])
 
     def _read_lines(self) -> Iterator[str]:
-        """The lines that the person types, until the input ends; a program is all lines up to an empty one."""
+        """The inputs of the person, until the input ends: lines, or for code all lines up to an empty one."""
         while True:
             try:
                 line = input("> ")
@@ -212,7 +212,7 @@ class PlaySession:
     # ---- the screen -------------------------------------------------------------------------------------------------
 
     def say(self, text: str) -> None:
-        """Print text with our own markup; the caller escapes other text."""
+        """Print text with markup of this module; callers must escape other text."""
         self.screen.print(text, markup=True)
 
     def show_heading(self, hint: str) -> None:
@@ -251,7 +251,7 @@ class PlaySession:
 
 
 def _enable_completion(env: TextEnv) -> None:
-    """Tab completes admissible actions, where the terminal can."""
+    """Let Tab complete admissible actions and commands, if Python has readline."""
     try:
         import readline
     except ImportError:
@@ -271,7 +271,7 @@ def _enable_completion(env: TextEnv) -> None:
 
 
 def format_choices(labels: Sequence[str], width: int, most: int = SHOWN_CHOICES) -> list[str]:
-    """Lines with numbered choices, in as many columns as fit; a choice that is longer than a line is cut.
+    """The lines of a list of numbered choices, in as many columns as fit. A choice that is longer than a line is cut.
 
     >>> format_choices(["look", "go to fridge 1", "go to sink 1"], 40)
     ['1 look            3 go to sink 1', '2 go to fridge 1']
@@ -290,8 +290,8 @@ def format_choices(labels: Sequence[str], width: int, most: int = SHOWN_CHOICES)
 
 
 def resolve_line(line: str, env: TextEnv, view: View) -> str:
-    """The action that a typed line means: a number or a choice's text, the words for a slot, a bare answer; anything else is
-    the action itself.
+    """The action that a typed line means. The line may be the number or the text of a choice, the words for a slot, or a bare
+    answer; any other line is the action itself.
 
     A line that equals an action is never interpreted otherwise.
     """
@@ -314,7 +314,7 @@ def resolve_line(line: str, env: TextEnv, view: View) -> str:
 
 
 def needs_words(line: str, view: View) -> str | None:
-    """The choice with this number, if it has a slot that needs words of the player."""
+    """The choice with this number, if it has a slot for which the player must type words; else None."""
     listed = find_listed(line, view.admissible or ())
     return listed if listed is not None and SLOT.search(listed) else None
 
@@ -325,7 +325,7 @@ def _list_names(action: str, label: str) -> tuple[str, ...]:
 
 
 def wrap_answer(text: str, code: bool = False) -> str:
-    """A bare answer as a complete reply; a reply in tags, in code fences, or with a tool call is unchanged.
+    """Wrap a bare answer to a complete reply. A reply with tags, code fences, or a tool call is returned unchanged.
 
     >>> wrap_answer("12")
     '<think> </think> <answer> 12 </answer>'

@@ -1,4 +1,4 @@
-"""`fedagentgym pretrain`: imitation of an environment's expert, by a tiny agent from scratch or any language model."""
+"""`fedagentgym pretrain`: let a tiny agent (from scratch) or any language model imitate an environment's expert."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ COLUMNS = ("shown right", "misled", "own procedure", "another", "episodes")
     "--out",
     "output",
     type=PATH,
-    help="Folder to write; default: one in the cache, for tiny the folder that this agent loads.",
+    help="Folder to write; default: a folder in the cache, for tiny the one that this agent loads.",
 )
-@option("--force", is_flag=True, help="Make it again even if it exists.")
+@option("--force", is_flag=True, help="Train again even if the folder exists.")
 @option("--check", is_flag=True, help="tiny: train the agents in the package (or those of --env) again, and compare.")
 @option(
     "--ship", is_flag=True, help="tiny: train the agents in the package (or those of --env), and write them into it."
@@ -77,7 +77,7 @@ def pretrain(
 
     if check or ship:
         if model != "tiny":
-            raise OptionError("--check and --ship are for the tiny agents of the package, by their recipes")
+            raise OptionError("--check and --ship are for the tiny agents of the package: name 'tiny'")
         (_ship if ship else _check)(None if env is None else find_env_id(env), as_json)
         return
     if env is None:
@@ -112,7 +112,7 @@ def pretrain(
 
 
 def _ship(env_id: str | None, as_json: bool) -> None:
-    """Make the package's agents, and put them into it."""
+    """Train the package's agents and write them into the package."""
     from fedagentgym.learning import shipped
 
     plain = []
@@ -126,7 +126,7 @@ def _ship(env_id: str | None, as_json: bool) -> None:
 
 
 def _check(env_id: str | None, as_json: bool) -> None:
-    """Make the package's agents again, and compare."""
+    """Train the package's agents again and compare them with those in the package."""
     from fedagentgym.learning import shipped
 
     found = []
@@ -137,7 +137,7 @@ def _check(env_id: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([{**one._asdict(), "agrees": one.agrees} for one in found]))
     if wrong := [one.name for one in found if not one.agrees]:
-        raise DataError(f"not what the package holds: {', '.join(wrong)}")
+        raise DataError(f"these agents differ from those in the package: {', '.join(wrong)}")
 
 
 def _describe(one: Comparison) -> str:
@@ -151,7 +151,7 @@ def _describe(one: Comparison) -> str:
 def _choose_settings(
     env_id: str, model: str, agent_set: Iterable[str], settings: Iterable[str]
 ) -> tuple[AgentSettings, WarmStartSettings]:
-    """The given settings; for a tiny agent they update the environment's recipe."""
+    """The settings of the agent and of its warm start. For a tiny agent the given ones update the environment's recipe."""
     from fedagentgym.agents.settings import AgentSettings
     from fedagentgym.learning.recipe import find_recipe
     from fedagentgym.learning.settings import WarmStartSettings

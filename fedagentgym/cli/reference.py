@@ -1,6 +1,6 @@
 """The page of the documentation that lists every command with its options: `python -m fedagentgym.cli.reference`.
 
-It is read from the commands themselves, so that it agrees with `--help`.
+It is made from the commands themselves, so that it agrees with `--help`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ an interruption with 130.
 
 
 def write_reference() -> str:
-    """The whole page, in Markdown."""
+    """The page in Markdown."""
     application = load_application()
     before = [f"## Before any command\n\n{_list_parameters(application)}"]
     return "\n".join([_HEAD, *before, *_describe(application, "fedagentgym", 2)])
@@ -64,7 +64,7 @@ def _write_row(one: click.Parameter) -> str:
 
 
 def _flatten(text: str | None) -> str:
-    """Help without what is meant for a terminal: line ends within a sentence, and marks of its formatter."""
+    """A help text without formatting for the terminal: line ends within a sentence, and click's marks."""
     return re.sub(r"\s+", " ", (text or "").replace("\b", "")).strip()
 
 

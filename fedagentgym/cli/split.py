@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 FILE = click.argument("file", type=PATH, help="A split file (.json, .zip or a folder).")
 UNVERIFIED = 3
-"""Exit code if all checks that are possible here pass, and some check is not possible here."""
+"""Exit code if no check fails, but some check cannot be made here."""
 POOL = option(
     "--pool",
     "tasks",
@@ -54,12 +54,12 @@ POOL = option(
 _NOT_PARAMETERS = ("env_id", "partition", "env", "split", "server_overlap", "pool")
 _DECIDED = ("env_id", "partition", "env")
 _TEXTS = ("by", "labels", "variant")
-"""Options whose values are texts as they are; those of samplers are read as YAML."""
+"""Options whose values are taken as texts; values of the samplers' other options are read as YAML."""
 
 
 @click.group(cls=Group)
 def split() -> None:
-    """Divide tasks among clients; show, verify, plot and compare such splits."""
+    """Divide tasks among clients; show, verify, plot and compare splits."""
 
 
 class SamplerCommand(Command):
@@ -89,7 +89,7 @@ class SamplerCommand(Command):
 @click.argument("sampler", required=False, help="Name of a sampler, for example preference; or use --preset.")
 @option("--env", shell_complete=complete_environments, help="Environment id or short name, for example WebShop.")
 @option("--clients", type=POSITIVE, help="Number of clients.")
-@option("--tasks-per-client", type=POSITIVE, help="Tasks of every client (or their mean).")
+@option("--tasks-per-client", type=POSITIVE, help="Tasks of every client, or the mean if sizes differ.")
 @option("--omega", type=float, help="Preference: strength of the skew; 0.1 mild, 0.9 strong.")
 @option("--xi", type=float, help="Coverage and hardness: concentration; 256 mild, 1 strong.")
 @option("--beta", "--alpha", "beta", type=float, help="Dirichlet: concentration; 100 mild, 0.1 strong.")
@@ -99,7 +99,7 @@ class SamplerCommand(Command):
 @option("--overlap", type=float, help="Mean number of clients that hold a task.")
 @option("--by", help="Natural: the field of the tasks whose values are the clients.")
 @assignments("--set", "parameters", help="Any other parameter of the sampler as key=value.")
-@option("--variant", help="How the clients' environments differ: a kind, or {kind: ..., key: value}.")
+@option("--variant", help="Kind of variants by which clients' environments differ, or {kind: ..., key: value}.")
 @repeated("--role", metavar="NAME=NUMBER", help="Tasks set aside, for example public=200.")
 @option("--server-overlap", type=float, default=1.0, help="Share of the server's tasks that clients hold too.")
 @option("--labels", help="Label file for hardness, or 'pool'.")
@@ -109,7 +109,7 @@ class SamplerCommand(Command):
 @option("--split", "divided", default="train", help="Split of the environment that is divided.")
 @option("--seed", type=int, help="Seed of the split.")
 @option("--out", type=PATH, default=Path("split.json"), help="File to write: .json, .zip, or a folder.")
-@option("--plot", type=PATH, help="Also draw it, as .png or .svg.")
+@option("--plot", type=PATH, help="Also draw the split, as .png or .svg.")
 @JSON
 def make(
     sampler: str | None,
@@ -195,7 +195,7 @@ def presets(as_json: bool) -> None:
 def show(file: Path, tasks: Path | None, env_set: tuple[str, ...], as_json: bool) -> None:
     """Summarise a split: sizes, mixture, overlap, Jaccard, dispersion, the client farthest from the pool.
 
-    Without the divided tasks on this machine, it shows what the file itself says.
+    If the divided tasks are not on this machine, only the information in the file is shown.
     """
     from fedagentgym.partitions import split_files
 
@@ -209,7 +209,7 @@ def show(file: Path, tasks: Path | None, env_set: tuple[str, ...], as_json: bool
 
 
 def _has_pool(record: SplitRecord) -> bool:
-    """Return whether the tasks that were divided are made or installed here, so that the split itself is at fault."""
+    """Return whether the environment can load the divided pool here. If it can, an error is the split's."""
     from fedagentgym.partitions.table import open_pool
 
     try:
@@ -227,7 +227,7 @@ def _has_pool(record: SplitRecord) -> bool:
 def verify(file: Path, tasks: Path | None, env_set: tuple[str, ...], as_json: bool) -> None:
     """Check a split: content, pool, roles, evaluation tasks, re-sampling from its seed, axes that are left to chance.
 
-    Exits with 0 if all checks pass, 2 if one fails, and 3 if one cannot be done here.
+    Exits with 0 if all checks pass, 2 if a check fails, and 3 if a check cannot be made here.
     """
     checks = _open_split(file, env_set, tasks).verify()
     failed = [check for check in checks if check.ok is False]
@@ -248,7 +248,7 @@ def verify(file: Path, tasks: Path | None, env_set: tuple[str, ...], as_json: bo
 @split.command(epilog="Example: fedagentgym split export split.json --client 3 --out client-3")
 @FILE
 @option("--client", type=NOT_NEGATIVE, help="The client whose tasks are written.")
-@option("--all", "every_client", is_flag=True, help="All clients, each in a folder of its own.")
+@option("--all", "every_client", is_flag=True, help="Write all clients, each in its own folder.")
 @option("--out", "folder", type=PATH, required=True, help="Folder to write; it must not exist.")
 @ENV_SET
 @PLUGINS
@@ -258,7 +258,7 @@ def export(file: Path, client: int | None, every_client: bool, folder: Path, env
     from fedagentgym.partitions.held import export_client
 
     if (client is None) != every_client:
-        raise OptionError("name one client with --client, or write --all")
+        raise OptionError("name one client with --client, or give --all")
     opened = _open_split(file, env_set)
     if client is not None:
         export_client(opened.client(client), folder)
@@ -277,7 +277,7 @@ def export(file: Path, client: int | None, every_client: bool, folder: Path, env
 @ENV_SET
 @PLUGINS
 def plot(file: Path, out: Path, tasks: Path | None, env_set: tuple[str, ...]) -> None:
-    """Draw a split, in the kind of figure that suits its sampler."""
+    """Draw a split, in the kind of figure that fits its sampler."""
     _open_split(file, env_set, tasks).plot(out)
     print_result(f"drawn: {out}")
 
@@ -293,10 +293,10 @@ def plot(file: Path, out: Path, tasks: Path | None, env_set: tuple[str, ...]) ->
     metavar="SPLIT...",
     help="Split files; with --env also samplers, for example preference,omega=0.9",
 )
-@option("--out", type=PATH, help="Draw them side by side, as .png or .svg.")
-@option("--unit", default="share", help="What bars show: share (of the client's tasks) or tasks (their number).")
+@option("--out", type=PATH, help="Draw the splits side by side, as .png or .svg.")
+@option("--unit", default="share", help="Unit of the bars: share (of the client's tasks) or tasks (their number).")
 @option("--env", shell_complete=complete_environments, help="Environment whose tasks the samplers divide.")
-@option("--clients", type=POSITIVE, help="Clients of the samplers.")
+@option("--clients", type=POSITIVE, help="Number of clients for the samplers.")
 @option("--seed", type=int, default=0, help="Seed of the samplers.")
 @ENV_SET
 @PLUGINS
@@ -321,7 +321,7 @@ def compare(
         raise OptionError(f"--unit is share or tasks, got {unit!r}")
     made = [_open_or_make(text, env, clients, seed, env_set) for text in splits]
     if env is not None and all(Path(text).exists() for text in splits):
-        raise OptionError("--env names whose tasks samplers divide, and these are split files: leave it out")
+        raise OptionError("--env is for samplers, and all of these are split files: leave it out")
     if out is not None:
         plot_side_by_side(made, out, unit="share" if unit == "share" else "tasks")
     if as_json:
@@ -350,7 +350,7 @@ def compare(
 
 
 def _open_or_make(text: str, env: str | None, clients: int | None, seed: int, env_set: Iterable[str]) -> ClientSplit:
-    """A split file, or the split of a sampler that is written as name,key=value,key=value."""
+    """Open a split file, or make the split of a sampler that is written as name,key=value,key=value."""
     from fedagentgym.partitions.client_split import federate
     from fedagentgym.partitions.samplers import SAMPLERS
 
@@ -360,7 +360,7 @@ def _open_or_make(text: str, env: str | None, clients: int | None, seed: int, en
         is_there = False
     if is_there:
         return _open_split(Path(text), env_set)
-    name, *assignments = re.split(r",(?![^{\[]*[}\]])", text)  # at commas that stand in no list and no mapping
+    name, *assignments = re.split(r",(?![^{\[]*[}\]])", text)  # at commas outside of lists and mappings
     if name not in SAMPLERS:
         raise unknown_name_error("split file or sampler", name, SAMPLERS.names(), registered=True)
     if env is None:
@@ -381,7 +381,7 @@ def _open_or_make(text: str, env: str | None, clients: int | None, seed: int, en
 @PLUGINS
 @JSON
 def diff(first: Path, second: Path, as_json: bool) -> None:
-    """Compare two splits: what they were made of, and which clients hold other tasks."""
+    """Compare two splits: the settings in which they differ, and the clients whose tasks differ."""
     from fedagentgym.partitions.verification import compare as compare_records
 
     found = compare_records(_load_record(first), _load_record(second))
@@ -392,7 +392,7 @@ def diff(first: Path, second: Path, as_json: bool) -> None:
         print_result(f"{first} and {second} are the same split ({found.digests[0]})")
         return
     rows = [(name, _shorten(left), _shorten(right)) for name, (left, right) in found.fields.items()]
-    print_result(make_table(("what", str(first), str(second)), rows, text=3))
+    print_result(make_table(("field", str(first), str(second)), rows, text=3))
     print_result(
         f"{found.changed:,} of {found.clients:,} common clients differ; tasks in common per client: "
         f"mean Jaccard {format_fixed(found.mean_jaccard, 3)},"
@@ -401,12 +401,12 @@ def diff(first: Path, second: Path, as_json: bool) -> None:
 
 
 def _shorten(value: object) -> str:
-    """A field of a split, without most of a digest."""
+    """The value of a field as text, with a digest shortened."""
     return shorten_digest(value) if isinstance(value, str) and value.startswith("sha256:") else str(value)
 
 
 def _open_split(file: Path, env_set: Iterable[str], tasks: Path | None = None) -> ClientSplit:
-    """The split of a file, with its tasks; `tasks` is a file of them, one record a line."""
+    """Open the split of a file with its pool. `tasks` is a file of the pool's tasks, with one record per line."""
     from fedagentgym.base.files import read_jsonl
     from fedagentgym.envs import TaskPool
     from fedagentgym.partitions import split_files
@@ -421,8 +421,8 @@ def _open_split(file: Path, env_set: Iterable[str], tasks: Path | None = None) -
 
 
 def _load_record(file: Path) -> SplitRecord:
-    """A record whose task ids are known and whose every client matches its digest; a split that holds numbers in place of ids
-    is opened with its pool."""
+    """Read a split record with task ids, and check every client against its digest. A split that names its tasks by number is
+    opened with its pool."""
     from fedagentgym.partitions import split_files
 
     record = split_files.load(file)
@@ -474,7 +474,7 @@ def _print_report(client_split: ClientSplit, as_json: bool, where: str) -> None:
 
 
 def _describe_record(record: SplitRecord, where: str) -> list[tuple[str, str]]:
-    """Return what a split says without its tasks."""
+    """The rows of a report that need only the split's file, not its pool."""
     parameters = ", ".join(f"{key} {value}" for key, value in sorted(record.parameters.items()))
     options = "".join(f", {key} {value}" for key, value in record.env_options.items())
     sizes = record.clients.sizes
@@ -502,7 +502,7 @@ def _print_rows(
     record: SplitRecord,
     statistics: Mapping[str, Any] | None = None,
 ) -> None:
-    """Print a report as a table, or the record with its statistics (null if the pool is not here) as JSON."""
+    """Print a report as a table, or as JSON the record with its statistics (null if the pool is not available)."""
     if as_json:
         about = {"file": where, "digest": record.digest, **record.to_header()}
         about["roles"] = {name: len(ids) for name, ids in record.roles.items()}

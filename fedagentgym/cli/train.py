@@ -1,4 +1,4 @@
-"""Commands about runs: what is done before, with and after a configuration, from `presets` to `export`, and its Flower app."""
+"""Commands about runs, from `presets` and `plan` through `train` to `export`, and the Flower app of a run."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ RECORD = option("--json", "as_json", is_flag=True, help="Print the run's record 
 def _parse_seeds(text: str) -> list[int]:
     parts = text.split(",")
     if not all(part.strip().isdecimal() and len(part) < 20 for part in parts):
-        raise OptionError(f"--seeds: numbers from 0 on, separated by commas, such as 0,1,2, got {text[:80]!r}")
+        raise OptionError(f"--seeds takes numbers from 0 on, separated by commas, such as 0,1,2, got {text[:80]!r}")
     return [int(part) for part in parts]
 
 
 def _parse_sweeps(texts: Sequence[str]) -> dict[str, list[Any]]:
-    """The values of each key, which are separated by commas as in a list of YAML."""
+    """The values of each key; they are separated by commas and read as a YAML list."""
     found: dict[str, list[Any]] = {}
     for text in texts:
         key, equals, listed = text.partition("=")
@@ -93,8 +93,8 @@ def _print_sweep(found: Mapping[tuple[str, ...], RunResult], as_json: bool) -> N
 
 @contextlib.contextmanager
 def _print_on_rank_zero() -> Iterator[None]:
-    """Among the processes of `torchrun` only rank 0 prints; another one prints nothing but that its process cannot be used. An
-    interruption is an error like others, since `torchrun` does not distinguish kinds of failure."""
+    """Let only rank 0 of the processes of `torchrun` print. Other ranks print only the error that their process cannot be used.
+    An interruption becomes an ordinary error, since `torchrun` does not distinguish kinds of failure."""
     place = find_place()
     if place is None or place.size == 1:
         yield
@@ -119,7 +119,7 @@ def _print_on_rank_zero() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _watch(as_json: bool) -> Iterator[dict[str, Any]]:
-    """The observers that show a run on the terminal, as arguments of `train` and `resume`; beside JSON without the table."""
+    """The observers that show a run on the terminal, as arguments of `train` and `resume`. With JSON the table is left out."""
     from fedagentgym.experiment.report.terminal import watch_run
 
     with watch_run() as watch:
@@ -196,12 +196,12 @@ def train(
 ) -> None:
     """Train agents, federated or not, with a configuration; writes report.html.
 
-    An interrupted run goes on with `fedagentgym resume`; runs of several seeds or values go on with the same command.
+    `fedagentgym resume` continues an interrupted run; the same command again continues runs of several seeds or values.
     """
     from fedagentgym.experiment import run as running
 
     if sweeps and seeds is not None:
-        raise OptionError("--sweep and --seeds are not for one command: --sweep seed=0,1 sweeps over seeds too")
+        raise OptionError("--sweep and --seeds exclude each other: --sweep seed=0,1 sweeps over seeds too")
     if output is not None:
         changes = (*changes, f"output.folder={json.dumps(str(output))}")
     if sweeps:
@@ -222,7 +222,7 @@ def train(
         _print_run(result, as_json)
     if seeds is not None:
         print_result(
-            f"all seeds together, beside another run: fedagentgym compare {quote_word(results[0].folder.parent)} RUN",
+            f"to compare all seeds with another run: fedagentgym compare {quote_word(results[0].folder.parent)} RUN",
             soft_wrap=True,
         )
 
@@ -237,9 +237,9 @@ def train(
 def resume(run: Path, changes: tuple[str, ...], plugins: tuple[str, ...], trust_plugins: bool, as_json: bool) -> None:
     """Resume an interrupted run, or make a finished one longer.
 
-    It ends at the same parameters as without the interruption. Only settings that cannot change these may be given: the
-    backend and its options, workers, devices, deadline, quorum, learning.sharding, and output.keep_rounds, trackers and report.
-    federation.rounds may be raised.
+    The run ends with the same parameters as without the interruption. Only settings that cannot change the parameters may be
+    given: the backend and its options, workers, devices, deadline, quorum, learning.sharding, and output.keep_rounds, trackers
+    and report. federation.rounds may be raised.
     """
     from fedagentgym.experiment import run as running
 
@@ -255,12 +255,12 @@ def resume(run: Path, changes: tuple[str, ...], plugins: tuple[str, ...], trust_
 @CONFIG
 @CHANGES
 @PLUGIN_NAMES
-@option("--gpu", type=click.Choice(GPU_NAMES), help=f"The GPU, for a run on one; by default {GPU_NAMES[0]}.")
+@option("--gpu", type=click.Choice(GPU_NAMES), help=f"The GPU, for a run on a GPU; by default {GPU_NAMES[0]}.")
 @option(
     "--device-memory", type=POSITIVE_NUMBER, help="Memory of a device in GB (10^9 bytes); by default that of the GPU."
 )
 @option(
-    "--tokens-per-second", type=POSITIVE_NUMBER, help="Tokens that a device generates in a second, as you measured."
+    "--tokens-per-second", type=POSITIVE_NUMBER, help="Tokens that a device generates in a second, by your measurement."
 )
 @option(
     "--reply-tokens",
@@ -282,8 +282,8 @@ def plan(
 ) -> None:
     """Print episodes, tokens, bytes, memory, hours and price that a run needs.
 
-    No model is loaded. For a run on this machine's CPU, minutes are predicted from a measurement of some seconds; for one on a
-    GPU, hours are estimated from its data sheet. The exit code is 1 if the run does not fit into the device's memory.
+    No model is loaded. For a run on this machine's CPU, minutes are predicted from a measurement of some seconds. For a run on a
+    GPU, hours are estimated from the GPU's data sheet. The exit code is 1 if the run does not fit into the device's memory.
     """
     from fedagentgym.experiment.config import load_config
     from fedagentgym.experiment.estimate.duration import format_durations, make_plain_durations
@@ -299,7 +299,7 @@ def plan(
         raise OptionError(f"--reply-tokens {reply_tokens:g}: {most}")
     given = {"--gpu": gpu, "--price": price, "--tokens-per-second": tokens_per_second, "--reply-tokens": reply_tokens}
     if not on_gpu and (named := [name for name, value in given.items() if value is not None]):
-        raise OptionError(f"{named[0]} is about a GPU, and {planned.config.name} runs on this processor (agent.device)")
+        raise OptionError(f"{named[0]} is for runs on a GPU, and {planned.config.name} runs on the CPU (agent.device)")
     if on_gpu:
         figures = {"tokens_per_second": tokens_per_second, "reply_tokens": reply_tokens, "price": price}
         found = plan_gpu(planned, card, memory=device_bytes, **figures)
@@ -328,9 +328,9 @@ def plan(
 def first_batch(config: str, changes: tuple[str, ...], plugins: tuple[str, ...], tasks: int, as_json: bool) -> None:
     """Play a batch before learning: prompt, reply, grade, and whether the run can learn.
 
-    It prints one prompt as the model gets it, its reply and what that earned, the share of replies that could be read, the
-    variance of rewards, and the gates. The exit code is 1 if a gate is missed. `train` does not begin a run whose first batch
-    has nothing to learn from, except with --force.
+    It prints one prompt as the model gets it, the reply and its reward, the share of replies that could be read, the variance of
+    rewards, and the gates. The exit code is 1 if a gate is missed. `train` does not begin a run whose first batch has nothing to
+    learn from, except with --force.
     """
     from fedagentgym.experiment.config import load_config
     from fedagentgym.experiment.first_batch import play_first_batch
@@ -380,10 +380,10 @@ def first_batch(config: str, changes: tuple[str, ...], plugins: tuple[str, ...],
 @PLUGIN_NAMES
 @JSON
 def presets(config: str | None, changes: tuple[str, ...], plugins: tuple[str, ...], as_json: bool) -> None:
-    """List the presets with their variants; with a name, print the settings of that one.
+    """List the presets with their variants; with a name, print the settings of that preset.
 
-    The settings are complete, with variants and changes applied, and can be saved as a file for training. What each variant
-    changes follows them as a comment. A file of your own is printed in the same way.
+    The settings are complete, with variants and changes applied, and can be saved as a file for training. The changes of each
+    variant follow as a comment. A file of your own is printed in the same way.
     """
     if config is None:
         _list_presets(as_json)
@@ -440,11 +440,11 @@ def _list_presets(as_json: bool) -> None:
         if names:
             print_result(title, style="bold")
             print_result(table)
-    print_result("what the variants of a preset change: fedagentgym presets PRESET")
+    print_result("to see what the variants of a preset change: fedagentgym presets PRESET")
 
 
 def _extract_headline(text: str) -> str:
-    """The first sentence of the comment at the head of a preset."""
+    """The first sentence of the comment at the top of a preset."""
     lines = [line.removeprefix("#") for line in text.splitlines() if line.startswith("#")]
     prose = " ".join(line.strip() for line in takewhile(lambda line: not line.startswith("   "), lines))
     return f"{prose.partition('. ')[0].rstrip('.')}."
@@ -456,7 +456,7 @@ def _extract_headline(text: str) -> str:
 @command(epilog="Example: fedagentgym settings learning.kl", excludes=(("markdown", "as_json"),))
 @click.argument("key", required=False, help="A key such as learning.kl, or the last part of one; by default all keys.")
 @PLUGINS
-@option("--markdown", is_flag=True, help="Print them as a page of documentation.")
+@option("--markdown", is_flag=True, help="Print the settings as a page of documentation.")
 @JSON
 def settings(key: str | None, markdown: bool, as_json: bool) -> None:
     """Print the settings of a run: every key with its default, its type and its meaning."""
@@ -486,7 +486,7 @@ def settings(key: str | None, markdown: bool, as_json: bool) -> None:
 @command(epilog="Example: fedagentgym report runs/tiny-skills")
 @click.argument("run", type=PATH, help="Folder of a run, finished or not.")
 def report(run: Path) -> None:
-    """Write report.html, the page of a run, again or for the first time."""
+    """Write report.html, the page of a run, for a run that is finished or not."""
     from fedagentgym.experiment.report.page import write_report
     from fedagentgym.runs.folder import RunFolder
 
@@ -502,8 +502,8 @@ def report(run: Path) -> None:
 @command(epilog="Example: fedagentgym export runs/demo --out model --best", excludes=(("best", "number"),))
 @click.argument("run", type=PATH, help="Folder of a run.")
 @option("--out", "output", type=PATH, required=True, metavar="FOLDER", help="Folder to write; it must not exist.")
-@option("--best", is_flag=True, help="The best evaluated round instead of the last.")
-@option("--round", "number", type=int, help="This round instead of the last.")
+@option("--best", is_flag=True, help="Export the best evaluated round instead of the last.")
+@option("--round", "number", type=int, help="Export this round instead of the last.")
 @option("--adapter", is_flag=True, help="Only the LoRA adapter, not merged into its base.")
 @PLUGIN_NAMES
 @TRUST_PLUGINS
@@ -516,7 +516,7 @@ def export(
     plugins: tuple[str, ...],
     trust_plugins: bool,
 ) -> None:
-    """Write the trained policy: model and tokenizer in one folder that transformers and vLLM load, or the adapter alone."""
+    """Write the trained policy: model and tokenizer in one folder that transformers and vLLM load, or only the adapter."""
     from fedagentgym.experiment.export import export_policy
     from fedagentgym.experiment.stored import Trust
 
@@ -571,11 +571,11 @@ DEPLOYMENT = """the app is in {folder};{simulation} on the server's machine:
   export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
   flower-superlink --ssl-certfile server.pem --ssl-keyfile server.key --ssl-ca-certfile ca.crt \\
     --host 0.0.0.0 --enable-supernode-auth --disable-runtime-dependency-installation
-for each client's machine{several}, a key made there:
+on each client's machine{several}, make a key:
   ssh-keygen -t ecdsa -b 384 -N "" -f node.key
-registered on the server's, with the connection in $FLWR_HOME/config.toml:
+on the server's machine, register the key, with the connection in $FLWR_HOME/config.toml:
   flwr supernode register node.key.pub CONNECTION
-and then the node:
+on the client's machine, start the node:
   flower-supernode --superlink SERVER:8000 --root-certificates ca.crt \\
     --auth-supernode-private-key node.key \\
     --node-config '{node} workplace="/var/lib/fedagentgym"'
@@ -598,9 +598,9 @@ def init(folder: Path, config: Path, plugins: tuple[str, ...]) -> None:
 
     if not config.is_file():
         raise DataError(f"cannot read {config}: there is no such file")
-    chosen = load_config(config, ["federation.backend=flower"], plugins=plugins)  # as the app changes it
+    chosen = load_config(config, ["federation.backend=flower"], plugins=plugins)  # the app makes the same change
     if not Path(chosen.output.folder).is_absolute():
-        raise OptionError(f"output.folder is {chosen.output.folder!r}: Flower starts elsewhere, give an absolute path")
+        raise OptionError(f"output.folder is {chosen.output.folder!r}: give an absolute path, Flower runs elsewhere")
     with atomic_folder(folder) as part:
         named = [str(Path(plugin).absolute()) if plugin.endswith(".py") else plugin for plugin in plugins]
         run, loaded = canonical_json(str(config.absolute())), canonical_json(",".join(named))

@@ -1,9 +1,9 @@
 """`fedagentgym compare`: which entry is better, by how much, and with which confidence.
 
-It compares episodes: those of a run (the ranked ones, or else those of its last evaluation), of runs of several seeds
-(`train --seeds`), of a result, of an evaluation, or of a file. Agents that were not trained are compared over tasks. Methods are
-compared over their runs, paired by seed: from `MIN_REPLICATES` seeds on with intervals and tests; a single run each has intervals
-over tasks, which are about these two policies only. p-values are corrected for the number of comparisons (Holm).
+It compares episodes of runs (the ranked episodes, or else those of the last evaluation), of runs of several seeds
+(`train --seeds`), of results, evaluations or files. Agents that were not trained are compared over tasks. Methods are compared
+over their runs, paired by seed, with intervals and tests from `MIN_REPLICATES` seeds on. If every method has a single run,
+intervals are over tasks and hold for these policies only. p-values are corrected for the number of comparisons (Holm).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from fedagentgym.runs.folder import CONFIG, find_runs
 from fedagentgym.runs.record import CurvePoint
 
 NOT_COMPARED = ("name", "output")
-"""Sections of a configuration that change nothing of what is computed."""
+"""Parts of a configuration that do not affect what is computed."""
 MEASURES = ("success", "score", "invalid", "turns", "tokens")
 STEPS = METRICS["optimizer_steps"]
 Tasks = dict[str, Group]
@@ -52,9 +52,11 @@ Curve = Sequence[CurvePoint]
 
 @dataclass(frozen=True)
 class Played:
-    """The episodes of one entry: by scenario and seed, those of each task. `trained` says whether the seeds are training runs;
-    `path` is where the episodes were read, if they were; `curves` are those that its finished runs record, by scenario ("" for a
-    run that is no cell of a suite)."""
+    """The episodes of one entry, by scenario and seed, then by task.
+
+    `trained` says whether the seeds are training runs. `path` is the file or folder from which the episodes were read. `curves`
+    are the recorded curves of finished runs, by scenario ("" for a run outside a suite).
+    """
 
     name: str
     episodes: Mapping[tuple[str, int], Tasks]
@@ -62,14 +64,14 @@ class Played:
     path: Path | None = None
     curves: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
-    """The configuration of the first run, if there are runs."""
+    """The configuration of the first run; empty if the episodes are from a file."""
     worlds: Mapping[tuple[str, int], Mapping[str, Any]] = field(default_factory=dict)
-    """By scenario and seed what is written of the environment: `env`, `split`, `options`, and the digest of its `pool`."""
+    """The recorded environment of each scenario and seed: `env`, `split`, `options`, and the digest of its `pool`."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some of the tasks: what every entry reaches there, and its difference to the first entry."""
+    """A subset of the tasks, with the measure of every entry on it and the differences to the first entry."""
 
     tasks: int
     measured: Mapping[str, Interval]
@@ -78,7 +80,7 @@ class Part:
 
 @dataclass(frozen=True)
 class RunSpread:
-    """The runs of an entry beside their mean: the lowest, the quartiles and the highest, and how many of those with a recorded
+    """The distribution of an entry's runs: the lowest, the quartiles and the highest, and how many of the runs with a recorded
     curve collapsed."""
 
     quartiles: tuple[float, float, float, float, float]
@@ -96,14 +98,13 @@ RUN_HEADS = ("lowest", "quarter", "median", "three quarters", "highest", "collap
 
 @dataclass(frozen=True)
 class Comparison:
-    """Every entry with its intervals, and the differences to the first; `pairing` describes how they are paired, and `runs` is
-    the number of training runs that are compared of each, 0 if nothing was trained. `values` are the runs' own numbers; if
-    there are enough for an interval, `spreads` has what a mean does not show. `steps` are the optimizer steps of a run, in the
-    mean over the finished runs of an entry that was trained; `settings` are those in which the configurations differ, with the
-    value of each entry.
+    """Every entry with its intervals, and the differences to the first entry.
 
-    `scenarios` and `categories` are the same comparison on parts of the tasks. The p-values of each of the two are corrected
-    for the number of comparisons in it.
+    `pairing` describes the pairing of the entries. `runs` is the number of compared training runs of each entry, 0 if nothing was
+    trained. `values` has the measure of each run, and `spreads` its distribution if there are enough runs for an interval.
+    `steps` is the mean number of optimizer steps of the finished runs of a trained entry. `settings` are the settings in which
+    the configurations differ, with the value of each entry. `scenarios` and `categories` are the same comparison on parts of the
+    tasks; the p-values of the scenarios are corrected together, and so are those of the categories.
     """
 
     measure: str
@@ -131,12 +132,12 @@ def is_result(path: Path) -> bool:
 
 
 def load_played(path: Path, name: str | None = None) -> Played:
-    """The episodes of a run, of runs of several seeds, of a result, or of a file."""
+    """Read the episodes of a run, of runs of several seeds, of a result, or of a file."""
 
     worlds: dict[tuple[str, int], Mapping[str, Any]] = {}
 
     def read_file(file: Path, seed: int) -> dict[tuple[str, int], Tasks]:
-        """The episodes of a file, by their set."""
+        """The episodes of a file by evaluation set and seed, then by task."""
         by_set: dict[str, list[Trajectory]] = {}
         for line in read_lines(file):
             of_set = str(line.about.get("set", ""))
@@ -176,7 +177,7 @@ def load_played(path: Path, name: str | None = None) -> Played:
             raise DataError(f"{format_path(run.path)}: seed is a whole number")
         more = read_file(episodes, seed)
         if more.keys() & found.keys():
-            problem = f"two of its runs have the seed {seed}: compare them by themselves"
+            problem = f"two of its runs have the seed {seed}: name the runs to compare one by one"
             raise DataError(f"{format_path(path)}: {problem}")
         found |= more
         if run.is_finished and run.record.curve:
@@ -186,21 +187,21 @@ def load_played(path: Path, name: str | None = None) -> Played:
 
 
 def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
-    """Every entry, and its difference to the first."""
+    """Compare every entry with the first one, on the tasks that all entries played."""
     if len(played) < 2:
         raise OptionError("name at least two runs to compare")
     if measure not in MEASURES:
         raise OptionError(f"the measure is one of {', '.join(MEASURES)}, got {measure!r}")
     given = [one.name for one in played]
     names = [name if given.count(name) == 1 else f"{name} ({number})" for number, name in enumerate(given, start=1)]
-    tasks: dict[str, list[str]] = {}  # those that all entries played, by scenario
+    tasks: dict[str, list[str]] = {}  # the tasks that all entries played, by scenario
     for scenario in dict.fromkeys(name for name, _ in played[0].episodes):
         cells = [[own for (name, _), own in one.episodes.items() if name == scenario] for one in played]
         common = [task for task in cells[0][0] if all(task in own for each in cells for own in each)]
         if common and all(cells):
             tasks[scenario] = common
     if not tasks:
-        raise DataError("these have no task in common: only episodes of the same tasks can be compared")
+        raise DataError("these entries have no task in common: only episodes of the same tasks can be compared")
     _check_pools(dict(zip(names, played, strict=True)), tasks)
     runs, seeds = _pair_seeds(played, list(tasks))
     tables: dict[str, list[dict[str, Values]]] = {each: [] for each in MEASURES}
@@ -213,7 +214,7 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
         for place, each in enumerate(MEASURES):
             tables[each].append({scenario: table[:, :, place] for scenario, table in values.items()})
     picked = tables[measure]
-    categories: dict[str, dict[str, list[int]]] = {}  # a category that several scenarios have is one
+    categories: dict[str, dict[str, list[int]]] = {}  # a category of several scenarios counts as one category
     for scenario, ids in tasks.items():
         groups = played[0].episodes[scenario, min(seed for name, seed in played[0].episodes if name == scenario)]
         for number, task in enumerate(ids):
@@ -259,7 +260,7 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
 
 
 def _check_pools(played: Mapping[str, Played], tasks: Mapping[str, Sequence[str]]) -> None:
-    """Refuse episodes of different tasks that have the same ids."""
+    """Refuse entries whose tasks have the same ids but differ."""
     for scenario, ids in tasks.items():
         pools: dict[str, tuple[str, Mapping[str, Any]]] = {}
         for name, one in played.items():
@@ -272,12 +273,12 @@ def _check_pools(played: Mapping[str, Played], tasks: Mapping[str, Sequence[str]
                 of_scenario = f" in {scenario}" if scenario else ""
                 raise DataError(
                     f"{other} was played on the pool {shorten_digest(digest)}{of_scenario},"
-                    f" {name} on the pool {shorten_digest(first)}: their tasks are others under the same ids"
+                    f" {name} on the pool {shorten_digest(first)}: tasks with the same ids differ between these pools"
                 )
 
 
 def _holds_same_tasks(first: Mapping[str, Any], second: Mapping[str, Any], ids: Sequence[str]) -> bool:
-    """Return whether two pools can be opened here from what is written of them, and hold the same in these tasks."""
+    """Return whether two pools can be opened here from their recorded environments, and have the same payloads of these tasks."""
     try:
         one, other = _open_pool(first), _open_pool(second)
         return all(bool(one[task].payload == other[task].payload) for task in ids)
@@ -295,7 +296,7 @@ def _open_pool(world: Mapping[str, Any]) -> TaskPool:
 
 
 def list_differing(configs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
-    """The settings in which configurations differ, with the value of each; nothing if one is not known.
+    """The settings in which configurations differ, each with its values; empty if a configuration is unknown.
 
     >>> list_differing([{"seed": 0, "env": {"id": "A"}}, {"seed": 0, "env": {"id": "B"}}])
     {'env.id': ('A', 'B')}
@@ -322,7 +323,7 @@ def _flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 def _pair_seeds(played: Sequence[Played], scenarios: Sequence[str]) -> tuple[int, list[list[int]]]:
     """The number of runs of each entry that are compared (0: nothing was trained), and the seeds of each entry.
 
-    Entries with one run each are compared whatever their seeds; of several runs those count whose seed all entries have.
+    If every entry has one run, their seeds may differ. Otherwise only runs whose seed all entries have are compared.
     """
     seeds = [
         sorted(set.intersection(*({seed for name, seed in one.episodes if name == scenario} for scenario in scenarios)))
@@ -334,7 +335,7 @@ def _pair_seeds(played: Sequence[Played], scenarios: Sequence[str]) -> tuple[int
         return 1, seeds
     common = [seed for seed in seeds[0] if all(seed in each for each in seeds)]
     if not common:
-        raise DataError("these have no seed in common: runs are compared seed by seed")
+        raise DataError("these entries have no seed in common: runs are compared seed by seed")
     return len(common), [common for _ in played]
 
 
@@ -356,7 +357,7 @@ def _compare_parts(
     measure: str,
     runs: int,
 ) -> dict[str, Part]:
-    """The comparison on each part; `parts` has the places of its tasks by scenario. A single part is the whole: then nothing."""
+    """The comparison on each part; `parts` has the indices of its tasks by scenario. Empty if there is only one part."""
     if len(parts) < 2:
         return {}
     cut = {
@@ -375,7 +376,7 @@ def _compare_parts(
 
 
 def format_numbers(found: Interval | Difference, values: Sequence[float], sign: str = "") -> str:
-    """A mean with its interval, or with the runs' own values."""
+    """A mean with its interval or, if there is none, with the values of the runs."""
     mean = format_fixed(found.mean, 3, sign)
     own = ", ".join(format_fixed(value, 3, sign) for value in found.ends or values)
     if found.ends is not None:
@@ -384,7 +385,7 @@ def format_numbers(found: Interval | Difference, values: Sequence[float], sign: 
 
 
 def align_differences(found: Comparison) -> Comparison:
-    """The comparison as it is shown: with the differences of the numbers that stand beside them, in thousandths."""
+    """The comparison for display: its differences are those of the displayed means, rounded to thousandths."""
 
     def align(measured: Mapping[str, Interval], differences: Mapping[str, Difference]) -> dict[str, Difference]:
         first = measured[found.names[0]].mean
@@ -402,7 +403,7 @@ def align_differences(found: Comparison) -> Comparison:
 
 
 def format_p(p: float | None) -> str:
-    """A p-value; nothing if there are too few runs for one.
+    """A p-value as text; empty if there is none.
 
     >>> format_p(0.03), format_p(1e-9), format_p(None)
     ('0.0300', '< 0.0001', '')
@@ -416,7 +417,7 @@ def format_p(p: float | None) -> str:
 
 
 class MeanPoint(NamedTuple):
-    """A round in the mean over runs. `low` and `high` are the lowest and the highest run, of a single one its interval."""
+    """A round in the mean over runs. `low` and `high` are the lowest and the highest run, or the interval of a single run."""
 
     round: int
     episodes: float
@@ -427,7 +428,7 @@ class MeanPoint(NamedTuple):
 
 
 def average_curves(curves: Sequence[Curve], measure: str = "success") -> list[MeanPoint]:
-    """The mean over curves in the rounds that all of them evaluated; nothing if the measure was not recorded."""
+    """The mean over curves in the rounds that all of them evaluated; empty if the measure was not recorded."""
     by_round = [{point.round: point for point in curve if measure in point.overall} for curve in curves]
     common = set.intersection(*(set(one) for one in by_round)) if by_round else set()
     found = []

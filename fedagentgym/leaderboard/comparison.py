@@ -32,14 +32,14 @@ from fedagentgym.runs.folder import RANKED, find_runs
 from fedagentgym.version import __version__
 
 COLOURS = 6
-"""Number of entries with a colour of their own; further ones have the same colours, and dashed lines."""
+"""Number of different colours; further entries repeat the colours with dashed lines."""
 Cell = str | tuple[str, str]
 View = dict[str, Any]
-"""A part of the page as its template reads it."""
+"""The values of a part of the page, as its template reads them."""
 
 
 def write_comparison(found: Comparison, page: Path = Path("comparison.html")) -> str:
-    """The page; `page` is the file for which it is made."""
+    """The HTML of the page; `page` is the file to which it will be written, for the command that it shows."""
     metric = find_metric(found.measure)
     if metric.unit in ("share", "score"):
         found = align_differences(found)
@@ -68,7 +68,7 @@ def write_comparison(found: Comparison, page: Path = Path("comparison.html")) ->
 
 
 def format_amount(value: float, metric: Metric, digits: int = 1, sign: str = "") -> str:
-    """A difference: in points, with so many digits, if the measure is a share.
+    """A difference as text: of a share in points with `digits` decimals, of another measure with three significant digits.
 
     >>> format_amount(0.1512, find_metric("success"), 0, "+"), format_amount(-0.004, find_metric("success"))
     ('+15', '−0.4')
@@ -81,11 +81,11 @@ def format_amount(value: float, metric: Metric, digits: int = 1, sign: str = "")
 
 
 def describe_best(found: Comparison) -> list[str]:
-    """The first sentence, in parts: the best entry against the first one, or, where that is the best, the next best."""
+    """The parts of the first sentence: it compares the best entry with the first one, or the next best if the first is best."""
     metric, first = find_metric(found.measure), found.names[0]
     reached = {name: found.measured[name][found.measure].mean for name in found.names}
     sign = 1 if metric.better == "lower" else -1
-    best, second, *others = sorted(found.names, key=lambda name: sign * reached[name])  # of equals the one named first
+    best, second, *others = sorted(found.names, key=lambda name: sign * reached[name])  # ties: the one named first
     shown = best if best != first else second
     difference = found.differences[shown]
     start = [Strong(shown), " is "]
@@ -166,7 +166,7 @@ def _format_difference(found: Difference, metric: Metric) -> tuple[str, str]:
 
 
 def _get_colour(found: Comparison, name: str) -> int:
-    """The number of an entry's colour, the same in all drawings of the page."""
+    """The number of an entry's colour, which is the same in all figures of the page."""
     return found.names.index(name) % COLOURS + 1
 
 
@@ -194,7 +194,7 @@ def _format_interval(value: Interval, metric: Metric, runs: Sequence[float] = ()
 
 
 def _make_axis(shown: Sequence[Interval | Difference], points: Sequence[float]) -> Scale:
-    """The axis that contains all of these, with a margin."""
+    """An axis with a margin that contains all points, means and intervals."""
     values = [*points, *(value for one in shown for value in (one.mean, *(one.ends or ())))]
     return Scale(*pad_range(min(values), max(values)))
 
@@ -202,7 +202,7 @@ def _make_axis(shown: Sequence[Interval | Difference], points: Sequence[float]) 
 def _draw(
     found: Interval | Difference, axis: Scale, title: str, runs: Sequence[float], zero: float | None = None
 ) -> View:
-    """An interval with its mean, or the runs where there is none: places in hundredths of the axis."""
+    """A mean with its interval or, if there is none, with the runs: positions in percent of the axis."""
     low, high = map(axis.share_across, found.ends or (found.mean, found.mean))
     shown = () if found.ends else [axis.share_across(one) for one in runs]
     middle = axis.share_across(found.mean)
@@ -221,8 +221,8 @@ def _list_ticks(axis: Scale, metric: Metric, sign: str) -> list[tuple[float, str
 
 
 def _view_parts(title: str, found: Comparison, metric: Metric, parts: Mapping[str, Part]) -> View:
-    """Parts with the entries' values and differences. For two entries with intervals those in which they differ are
-    dumbbells, `same` names the others. A difference in the table is marked as good or bad where it is significant."""
+    """Parts with the entries' values and differences. If two entries with intervals are compared, parts in which they differ are
+    drawn as dumbbells and `same` names the other parts. Significant differences in the table are marked as good or bad."""
     first, *others = found.names
     largest = {name: max(one.mean for one in part.differences.values()) for name, part in parts.items()}
     ordered = [(name or "no category", parts[name]) for name in sorted(parts, key=lambda name: -largest[name])]
@@ -259,11 +259,11 @@ def _view_parts(title: str, found: Comparison, metric: Metric, parts: Mapping[st
 
 
 Averaged = Mapping[str, Sequence[MeanPoint]]
-"""The mean curve of every entry that has one."""
+"""The mean curves by entry, of the entries that have one."""
 
 
 def _view_curves(found: Comparison, metric: Metric) -> View:
-    """The charts of every scenario: by round in the whole width; by episodes and bytes where these show more."""
+    """The charts of every scenario: one by round in full width, and charts by episodes and bytes if they show more."""
     by_scenario: dict[str, Averaged] = {}
     for scenario in dict.fromkeys(scenario for one in found.played.values() for scenario in one.curves):
         averaged = {
@@ -275,8 +275,8 @@ def _view_curves(found: Comparison, metric: Metric) -> View:
         return {"charts": [], "note": f"None of these has a recorded curve of {metric.title}."}
     missing = ", ".join(name for name in found.names if name not in drawn)
     note = (
-        f"{metric.title.capitalize()} in the evaluations of each run; in packed results on the split val, by which their round"
-        " was chosen. Lines are means over seeds. Bands reach from the lowest to the highest seed; of a single seed they are"
+        f"{metric.title.capitalize()} in the evaluations of each run; for packed results, on the split by which their round"
+        " was chosen. Lines are means over seeds. Bands reach from the lowest to the highest seed; for a single seed they show"
         f" its interval. {f'No learning curve of {metric.title} is recorded for {missing}.' if missing else ''}"
     )
     charts = [_make_charts(found, metric, scenario, each) for scenario, each in by_scenario.items() if each]
@@ -307,7 +307,7 @@ def _make_charts(found: Comparison, metric: Metric, scenario: str, averaged: Ave
 
     charts = []
     shares = {point.episodes / point.round for points in averaged.values() for point in points if point.round}
-    if len(shares) > 1:  # curves lie otherwise over episodes than over rounds
+    if len(shares) > 1:  # rounds with different numbers of episodes: this chart differs from the one by round
         charts.append(chart("By training episodes", "thousand episodes", averaged, lambda point: point.episodes / 1000))
     if sent := {name: points for name, points in averaged.items() if points[-1].bytes > 0}:
         silent = ", ".join(name for name in averaged if name not in sent)
@@ -320,7 +320,7 @@ def _make_charts(found: Comparison, metric: Metric, scenario: str, averaged: Ave
 
 
 def _describe_source(path: Path) -> tuple[str, str, str]:
-    """A description of what was compared, and what can be done with it, with the command for that."""
+    """A description of a compared path, of the next step with it, and the command for that step."""
     place = quote_word(path)
     if is_result(path):
         suite, plugins = Result(path).suite, Result(path).entry.plugin_paths

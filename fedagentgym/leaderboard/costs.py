@@ -1,5 +1,5 @@
-"""The costs of a suite before anything is played. Agents track: sampling, episodes, tokens, and the price of a hosted model or of
-a card on which a model plays. Methods track: the hours of a card."""
+"""Estimates of a suite's costs before anything is played. For the agents track they are episodes, tokens, and the price of a
+hosted model or of a GPU on which a model plays; for the methods track, hours of a GPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ _MILLION = 1_000_000
 
 @dataclass(frozen=True)
 class ScenarioCost:
-    """The tokens of all episodes of a scenario with the turns and replies of its expert, and with the longest replies."""
+    """The estimated tokens of all episodes of a scenario, with the turns and replies of its expert.
+
+    `most_reply_tokens` are those of replies of the maximum length.
+    """
 
     scenario: str
     episodes: int
@@ -47,7 +50,7 @@ class ScenarioCost:
 
 
 def estimate_cost(opened: OpenedScenario) -> ScenarioCost:
-    """Let the expert play some of the ranked tasks with the prompts of a hosted model, a token for four letters."""
+    """Let the expert play some of the ranked tasks with the prompts of a hosted model; four characters count as one token."""
     env, ranking = opened.env, opened.suite.get_ranking(opened.name)
     settings = load_settings(make_agent_entry({"name": ENDPOINT, "model": "model"}), ranking.temperature)
     ids = opened.ids[:: max(len(opened.ids) // SAMPLED, 1)]
@@ -71,19 +74,19 @@ def estimate_cost(opened: OpenedScenario) -> ScenarioCost:
 
 
 def describe_sampling(suite: Suite) -> str:
-    """The sampling of a hosted model."""
+    """The sampling settings of a hosted model in a suite, as text."""
     return f"temperature {suite.ranking.temperature:g}, replies of at most {HOSTED_TOKENS} tokens"
 
 
 @dataclass(frozen=True)
 class SuiteCost:
-    """The tokens of a suite, and their least and highest price if prices are known."""
+    """The tokens of a suite's scenarios, and the lowest and the highest price if prices are known."""
 
     scenarios: tuple[ScenarioCost, ...]
     price: tuple[float, float] | None
 
     def sum_tokens(self) -> tuple[float, float, float]:
-        """Millions of prompt tokens, of reply tokens as the expert replies, and of reply tokens at most."""
+        """Millions of prompt tokens, of reply tokens if replies are like the expert's, and of reply tokens at most."""
         read, least, most = (
             sum(getattr(one, name) for one in self.scenarios) / _MILLION
             for name in ("prompt_tokens", "reply_tokens", "most_reply_tokens")
@@ -92,7 +95,7 @@ class SuiteCost:
 
 
 def estimate_suite(suite: Suite, prices: Sequence[float] | None = None) -> SuiteCost:
-    """The cost of all scenarios; `prices` are those of a million prompt tokens and of a million reply tokens."""
+    """The cost of all scenarios; `prices` are the price of a million prompt tokens and that of a million reply tokens."""
     cost = SuiteCost(tuple(estimate_cost(open_scenario(suite, name)) for name in suite.scenarios), None)
     if prices is None:
         return cost
@@ -102,7 +105,8 @@ def estimate_suite(suite: Suite, prices: Sequence[float] | None = None) -> Suite
 
 @dataclass(frozen=True)
 class Rental:
-    """The minutes in which a model plays a suite on a card, and their price: with the expert's replies, and the longest."""
+    """The minutes that a model takes for a suite on a GPU, and their price: each if replies are like the expert's, and if all
+    have the maximum length."""
 
     model: str
     card: str
@@ -115,7 +119,7 @@ class Rental:
 
 
 def estimate_rental(cost: SuiteCost, model: str, gpu: Gpu, price: float | None = None) -> Rental:
-    """The minutes of a card that plays as many episodes at once as an evaluation does; `price` is that of an hour."""
+    """Estimate the minutes on a GPU with as many parallel episodes as an evaluation has; `price` is the price of an hour."""
     together = EvaluationSettings().parallel_episodes
     generating, reading = estimate_playing(find_shape(model).count_parameters(), together, gpu)
     read, *written = (_MILLION * tokens for tokens in cost.sum_tokens())
@@ -125,7 +129,7 @@ def estimate_rental(cost: SuiteCost, model: str, gpu: Gpu, price: float | None =
 
 
 def describe_costs(suite: Suite, cost: SuiteCost, rental: Rental | None = None) -> list[str]:
-    """The lines of a plan: of a hosted model, or of one on a card."""
+    """The lines of a plan for a hosted model, or with `rental` for a model on a GPU."""
     read, least, most = cost.sum_tokens()
     if rental is not None:
         player, price = rental.model, f"{rental} (estimated from the card's data sheet; nothing was measured on a GPU)"
@@ -144,8 +148,8 @@ def describe_costs(suite: Suite, cost: SuiteCost, rental: Rental | None = None) 
 
 
 def estimate_hours(suite: Suite, gpu: Gpu) -> tuple[float, float]:
-    """The hours of a card that all runs of a suite's own baselines take: if replies are like the expert's, and if all are as long
-    as they may be. Both are the latter where no expert can play."""
+    """The GPU hours of all runs of a suite's own baselines: if replies are like the expert's, and if all have the maximum length.
+    If no expert can play, both numbers are for the maximum length."""
     least = most = 0.0
     for entry in list_baselines(suite):
         for scenario in suite.scenarios:

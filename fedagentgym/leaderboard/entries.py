@@ -1,4 +1,4 @@
-"""An entry of a suite: an agent, or on the methods track the changes of the configuration that define a method (`entry.json`)."""
+"""Entries of a suite (`entry.json`): an agent, or on the methods track the changes to the configuration that define a method."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HOSTED_TOKENS = 512
 
 
 class PluginRecord(Settings):
-    """Loaded code of an entry, by the digest of its file if it is one. `path` is where it lies on this machine."""
+    """Code that an entry loads: a module, or a file with its digest. `path` is the file's path on this machine."""
 
     name: Text
     digest: Digest | None = None
@@ -35,16 +35,16 @@ class PluginRecord(Settings):
 
 
 class Regraded(Settings):
-    """Where a result comes from that was graded again: the digest of the archive with the former grades, and whose rules graded
-    it since."""
+    """The origin of a result that was graded again: the digest of the archive with the former grades, and the version of the
+    package whose rules gave the new grades."""
 
     of: Digest
     by: Text
 
 
 class Entry(Settings):
-    """A row of a suite's table. On the methods track, `changes` define the method. On the agents track, `agent` is the player, in
-    `scenarios` or, if none is named, in all that it can play. `submitted_by`, `link` and `note` are the submitters' own words."""
+    """A row of a suite's table. On the methods track, `changes` define the method. On the agents track, `agent` is the player; it
+    plays `scenarios`, or if none is named all that it can. The submitters write `submitted_by`, `link` and `note`."""
 
     name: Name
     title: Text = ""
@@ -68,7 +68,7 @@ class Entry(Settings):
 
     @property
     def plugin_paths(self) -> tuple[str, ...]:
-        """Where its code is on this machine."""
+        """The names or paths by which the entry's plugins are loaded on this machine."""
         return tuple(one.path or one.name for one in self.plugins)
 
     def publish(self) -> Entry:
@@ -79,7 +79,7 @@ class Entry(Settings):
 
 
 def describe_plugins(plugins: Sequence[str]) -> tuple[PluginRecord, ...]:
-    """Plugins for an entry: modules by name, files by name and digest."""
+    """Records of plugins for an entry: modules by name, files by name, digest and path."""
     return tuple(
         PluginRecord(name=Path(one).name, digest=file_digest(one), path=str(Path(one).resolve()))
         if one.endswith(".py")
@@ -89,7 +89,7 @@ def describe_plugins(plugins: Sequence[str]) -> tuple[PluginRecord, ...]:
 
 
 def list_baselines(suite: Suite, names: Sequence[str] = ()) -> list[Entry]:
-    """The entries that come with a suite; all of them if none is named."""
+    """The named baselines of a suite as entries; all of them if none is named."""
     if not names and not suite.baselines:
         raise OptionError(f"{suite.name} has no baselines: name an agent or a method of your own")
     return [make_baseline(suite, name) for name in names or suite.baselines]
@@ -109,13 +109,13 @@ def make_baseline(suite: Suite, name: str) -> Entry:
 
 
 def find_tuned(suite: Suite, name: str) -> str:
-    """The row whose search decides the settings of a row: its own, or for the control's second stream the first one."""
+    """The row whose search decides the settings of a row: the row itself, or for the control's second stream the first row."""
     row = suite.baselines.get(name)
     return next((one for one in suite.control or () if row is not None and row.stream and one != name), name)
 
 
 def make_agent_entry(settings: Mapping[str, Any], name: str | None = None, **about: Any) -> Entry:
-    """An agent as an entry; by default named after itself and its model."""
+    """Make an entry of an agent; by default it is named after the agent and its model."""
     chosen = AgentSettings.load(settings, "agent")
     model = get_model(chosen) if chosen.model is not None else None
     words = f"{chosen.name}-{Path(model).name}" if model else chosen.name
@@ -126,12 +126,12 @@ def make_agent_entry(settings: Mapping[str, Any], name: str | None = None, **abo
 
 
 def make_method_entry(changes: Sequence[str], name: str, **about: Any) -> Entry:
-    """A method of one's own as an entry."""
+    """Make an entry of a method from its changes to the configuration."""
     return Entry.load({"name": name, "title": name, **about, "changes": list(changes)}, "entry")
 
 
 def slugify(name: str) -> str:
-    """A name as it can stand in the name of a folder."""
+    """Replace the characters of a name that do not belong in the name of a folder."""
     return re.sub(r"[^\w.]+", "-", name).strip("-")
 
 
@@ -142,7 +142,7 @@ def load_settings(entry: Entry, temperature: float) -> AgentSettings:
     """The settings of an entry's agent, as the suite plays it."""
     settings = AgentSettings.load(entry.agent or {}, "agent")
     if settings.harness is not None:
-        raise OptionError("a suite compares agents that play alike, and programs differ: leave out agent.harness")
+        raise OptionError("agents of a suite must play through the same program: leave out agent.harness")
     if settings.name == ENDPOINT:
         given = settings.decoding or Decoding(max_new_tokens=HOSTED_TOKENS)
         settings = settings.model_copy(update={"decoding": given.model_copy(update={"temperature": temperature})})
@@ -150,7 +150,8 @@ def load_settings(entry: Entry, temperature: float) -> AgentSettings:
 
 
 def find_packaged(settings: AgentSettings, env: TextEnv) -> AgentSettings | None:
-    """The tiny agent of the package for an environment. Under another seed (the secret twin) it is the same agent."""
+    """The settings of the tiny agent that comes with the package for an environment; None if there is none. The environment's
+    seed is ignored, so a secret twin has the same agent."""
     if not starts_from_nothing(settings):
         return None
     wanted = {**env.options.own, "seed": 0}

@@ -1,9 +1,9 @@
-"""The search of a suite's settings as data: what is tried of every row, and what was chosen.
+"""The search for a suite's settings as data: the grid of every row, and the chosen settings.
 
     tuning:                      in the suite's YAML, the same for all rows that train
       worlds: [100, 101, 102]    seeds, none of which is reported
       learning_rate: [0.0005, 0.001, 0.002]
-      step_size: [0.5, 1]        tasks of a step as a multiple of the row's own; it takes as many fewer steps
+      step_size: [0.5, 1]        tasks per step as a multiple of the row's own; the number of steps is divided by it
       rows:
         fedprox: {knob: algorithm.proximal, values: [0.001, 0.01]}
         centralized: {learning_rate: [0.0001, 0.00025, 0.0005]}
@@ -11,8 +11,8 @@
     SUITE.tuned.json             beside it: every setting with its success, and the chosen one of each row (`Choice`)
 
 Every combination is played in every world and scenario (or in those of `scenarios`), and ranked on the suite's selection split
-after the last round. The setting with the best mean is chosen; of equals the one with the smaller rate, then with the smaller
-step, then the value that is named first.
+after the last round. The setting with the best mean is chosen. Ties are decided by the smaller learning rate, then the smaller
+step, then the value of the knob that is named first.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from fedagentgym.runs.record import MAX_VALUES, Digest, Name, Text
 RATE, TASKS, PUBLIC = "learning.learning_rate", "learning.tasks_per_step", "public_tasks"
 STEPS, ROUNDS = "local_steps", "federation.rounds"
 TUNED = ".tuned.json"
-"""The end of the name of a choice's file."""
+"""The suffix of the file of a `Choice`."""
 SAME = 1e-9
-"""Means that are no further apart are equal."""
+"""Means whose difference is at most this are equal."""
 
 
 class Point(NamedTuple):
-    """A combination of the grid; `value` is that of the row's own knob, if it has one."""
+    """A combination of the grid. `value` is the value of the row's `knob`, if it has one."""
 
     learning_rate: float
     step_size: float
@@ -47,18 +47,18 @@ class Point(NamedTuple):
 
 
 class RowGrid(Settings):
-    """The values that are tried of one row, in place of the suite's and besides them."""
+    """The values of one row's grid that replace the suite's (rates, step sizes) or are added to it (a knob)."""
 
     learning_rate: tuple[float, ...] | None = Field(
         default=None,
         exclude_if=not_,
-        description="in place of the suite's, and as many: for a row whose rates have another size",
+        description="the row's own rates, as many as the suite's, if it needs another magnitude",
     )
     step_size: tuple[float, ...] | None = Field(
-        default=None, description="in place of the suite's, and as many: for a row whose own steps have another size"
+        default=None, description="the row's own step sizes, as many as the suite's, if its steps have another size"
     )
     knob: Text | None = Field(default=None, description="the method's main setting: a key such as algorithm.proximal")
-    values: tuple[Any, ...] = Field(default=(), description="its values")
+    values: tuple[Any, ...] = Field(default=(), description="values of the knob")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -68,20 +68,20 @@ class RowGrid(Settings):
             raise ValueError(f"knob: {self.knob} is tried of every row already")
         texts = [json.dumps(value, sort_keys=True, default=str) for value in self.values]
         if len(set(texts)) < len(texts):
-            raise ValueError("values: one is named twice")
+            raise ValueError("values: a value is named twice")
         return self
 
 
 class Tuning(Settings):
-    """The grid of a suite, and the worlds in which it is tried."""
+    """The grid of a suite, and the worlds in which its settings are tried."""
 
     worlds: tuple[int, ...] = Field(min_length=1, description="seeds of the trials, none of the suite's own")
     scenarios: tuple[Name, ...] = Field(default=(), description="where settings are tried; all scenarios by default")
     learning_rate: tuple[float, ...] = Field(min_length=1, description="rates, for every row")
     step_size: tuple[float, ...] = Field(
-        default=(1.0,), min_length=1, description="tasks of a step as multiples of the row's own, for as many episodes"
+        default=(1.0,), min_length=1, description="tasks per step as multiples of the row's own; episodes stay the same"
     )
-    rows: dict[Name, RowGrid] = Field(default_factory=dict, description="what is tried of single rows")
+    rows: dict[Name, RowGrid] = Field(default_factory=dict, description="grids of single rows")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -103,7 +103,7 @@ class Tuning(Settings):
         return self
 
     def list_points(self, row: str) -> list[Point]:
-        """The combinations that are tried of a row, in the order in which equals are chosen."""
+        """The combinations of a row's grid. Among equally good ones the first is chosen."""
         own = self.rows.get(row, RowGrid())
         values = own.values or (None,)
         rates, sizes = own.learning_rate or self.learning_rate, own.step_size or self.step_size
@@ -111,7 +111,8 @@ class Tuning(Settings):
 
 
 class Trial(Settings):
-    """A setting of a row with its mean over scenarios and worlds; `runs` has each world's, `result` is the archive's digest."""
+    """A setting of a row with its mean over scenarios and worlds. `runs` has the mean of each world; `result` is the digest of
+    its archive."""
 
     changes: tuple[Text, ...] = Field(max_length=MAX_VALUES)
     mean: float
@@ -122,7 +123,7 @@ class Trial(Settings):
 
 
 class Chosen(Settings):
-    """The setting with which a row is played, chosen out of so many in so many worlds."""
+    """The setting with which a row is played. It was chosen among `settings` settings, tried in `worlds` worlds."""
 
     changes: tuple[Text, ...]
     reached: Interval
@@ -148,7 +149,7 @@ class Tried(Settings):
 
 
 class Choice(Settings):
-    """The file of what was chosen: `SUITE.tuned.json`. `definition` is the digest of all that the trials depend on."""
+    """The file of the chosen settings, `SUITE.tuned.json`. `definition` is the digest of everything that the trials depend on."""
 
     format: Literal[1] = 1
     suite: Name
@@ -175,7 +176,7 @@ class Choice(Settings):
 
 
 def choose_trial(trials: Sequence[Trial], measure: str) -> int:
-    """The number of the trial with the best mean; the first, if several are equal."""
+    """The number of the trial with the best mean; of equal trials, that of the first."""
     sign = -1 if find_metric(measure).better == "lower" else 1
     best = max(sign * trial.mean for trial in trials)
     return next(number for number, trial in enumerate(trials) if sign * trial.mean >= best - SAME)

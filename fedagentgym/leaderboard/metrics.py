@@ -1,4 +1,4 @@
-"""The measures of a result by name: the meaning of each, in which direction it is better, and how it is written."""
+"""The measures of a result by name: the meaning, unit and better direction of each, and its form as text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedagentgym.base.settings import Settings
 
 
 class Interval(Settings):
-    """A mean and the ends of its interval, without ends if there are too few runs for one."""
+    """A mean and the ends of its interval; the ends are None if there are too few runs for an interval."""
 
     mean: float
     low: float | None = None
@@ -19,12 +19,12 @@ class Interval(Settings):
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        """The ends, if there is an interval."""
+        """The ends of the interval; None if there is none."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
 
 Measures = dict[str, Interval]
-"""By the names of `METRICS`, and `reward/...` for the components of rewards."""
+"""Measures by name: the names of `METRICS`, and `reward/...` for components of rewards."""
 
 
 @dataclass(frozen=True)
@@ -42,33 +42,36 @@ OWN_REWARDS = "own_rewards"
 _ALL = (
     Metric("success", "success", "share of episodes that are solved"),
     Metric("score", "score", "mean score of an episode, with partial credit", "score"),
-    Metric("pass^2", "pass^2", "share of tasks that two episodes in a row would solve"),
-    Metric("pass^4", "pass^4", "share of tasks that four episodes in a row would solve"),
-    Metric("pass^8", "pass^8", "share of tasks that eight episodes in a row would solve"),
-    Metric("worst_client", "worst client", "success of the model on the own mixture of the worst client"),
-    Metric("client_p10", "10th percentile of clients", "success on the own mixture: a tenth of the clients have less"),
+    Metric("pass^2", "pass^2", "probability that two episodes of a task are both solved, mean over tasks"),
+    Metric("pass^4", "pass^4", "probability that four episodes of a task are all solved, mean over tasks"),
+    Metric("pass^8", "pass^8", "probability that eight episodes of a task are all solved, mean over tasks"),
+    Metric("worst_client", "worst client", "success of the ranked policy on the own mixture of the worst client"),
+    Metric(
+        "client_p10", "10th percentile of clients", "success on a client's own mixture; a tenth of clients have less"
+    ),
     Metric(
         "own_world", "own worlds", "success of each client's policy in the client's own environment, mean over clients"
     ),
     Metric("own_world_worst", "own world, worst client", "success of the worst client in its own environment"),
-    Metric(
-        "own_world_p10", "own worlds, 10th percentile", "success in one's own world: a tenth of the clients have less"
-    ),
+    Metric("own_world_p10", "own worlds, 10th percentile", "success in a client's own environment; a tenth have less"),
     Metric("own_mixture", "own mixtures", "success of each client's policy on its own mixture, mean over clients"),
     Metric("own_mixture_worst", "own mixture, worst client", "success of the worst client's policy on its own mixture"),
     Metric(
-        OWN_REWARDS, "own rewards", "what each client's objectives pay on its own mixture, mean over clients", "score"
+        OWN_REWARDS,
+        "own rewards",
+        "rewards for each client's objectives on its own mixture, mean over clients",
+        "score",
     ),
     Metric(
         f"{OWN_REWARDS}_worst",
         "own rewards, worst objectives",
-        "the same, over the clients whose objectives pay least",
+        "own rewards, mean over the clients of the objectives with the lowest rewards",
         "score",
     ),
     Metric(
         "own_gap",
         "own tasks against all",
-        "mean success on clients' own mixtures minus that on all tasks",
+        "mean success on clients' own mixtures minus success on all tasks",
         "points",
         None,
     ),
@@ -81,7 +84,7 @@ _ALL = (
     Metric(
         "bytes_to_target",
         "bytes to target",
-        "bytes sent, preparation included, when the suite's target was first reached",
+        "bytes sent and received until the suite's target was first reached, preparation included",
         "bytes",
         "lower",
     ),
@@ -90,7 +93,7 @@ _ALL = (
     ),
     Metric("collapsed", "collapsed", "share of runs that end no higher on `val` than they started", "share", "lower"),
     Metric("reached_target", "reached target", "share of seeds that reached the target within the budget"),
-    Metric("forgetting", "forgetting", "best success of a category on `val` minus the last, mean", "points", "lower"),
+    Metric("forgetting", "forgetting", "best success on `val` minus last, mean over categories", "points", "lower"),
     Metric(
         "episodes",
         "episodes",
@@ -112,22 +115,22 @@ _ALL = (
     Metric(
         "epsilon",
         "epsilon",
-        "privacy spent at the configured delta, if only the server knows who took part",
+        "epsilon at the configured delta, if only the server knows which clients took part",
         "count",
         "lower",
     ),
 )
 METRICS = {metric.name: metric for metric in _ALL}
-"""Every measure of an episode, a run or a method by name, with its label, meaning and unit, and whether more is better."""
+"""Every measure of an episode, a run or a method by name, with its label, meaning, unit and better direction."""
 
 
 def find_metric(name: str) -> Metric:
-    """The meaning of a measure; for a component of rewards only its name is known."""
+    """The metric of this name. For a component of rewards it is made from the name."""
     return METRICS.get(name) or Metric(name, name.removeprefix("reward/"), f"mean of {name}", "score")
 
 
 def format_value(value: float, metric: Metric) -> str:
-    """A measure as text, shares and bytes with their unit.
+    """A value of a measure as text; shares and bytes have a unit.
 
     >>> format_value(0.7431, METRICS["success"]), format_value(2.5e6, METRICS["bytes"])
     ('74.3 %', '2.5 MB')
@@ -144,14 +147,14 @@ def format_value(value: float, metric: Metric) -> str:
 
 
 def find_ends(found: Interval, metric: Metric) -> tuple[float, float] | None:
-    """The ends of an interval as they are shown and written: those of a share or of the score are not below 0 and not above 1."""
+    """The ends of an interval as tables show them. The ends for a share or for the score are clipped to 0 and 1."""
     if found.ends is None or not (metric.unit == "share" or metric.name == "score"):
         return found.ends
     return max(0.0, found.ends[0]), min(1.0, found.ends[1])
 
 
 def format_spread(found: Interval, runs: Sequence[float], metric: Metric) -> str:
-    """A mean with its interval, or with the number of every run if these are too few for one.
+    """A mean with its interval, or with the value of every run if there are too few runs for an interval.
 
     >>> format_spread(Interval(mean=0.65, low=0.6, high=0.7), [], METRICS["success"])
     '65.0 % [60.0, 70.0]'

@@ -1,11 +1,11 @@
 """Playing the entries of a suite: `train`, or `eval` on the agents track, in a loop over the suite's configurations.
 
-    ROOT/SUITE/ENTRY/suite.yaml, entry.json    who plays what
+    ROOT/SUITE/ENTRY/suite.yaml, entry.json    the definitions of the suite and of the entry
     ROOT/SUITE/ENTRY/SCENARIO-seedN/           the runs, each as `train` or `eval` writes it
-    STORE/SUITE/ENTRY/SCENARIO-seedN.zip       finished runs, an archive each, from which a suite goes on elsewhere;
-    STORE/SUITE/ENTRY.zip                      in the end one archive of all
+    STORE/SUITE/ENTRY/SCENARIO-seedN.zip       an archive of each finished run, from which other machines can continue
+    STORE/SUITE/ENTRY.zip                      one archive of all runs, which replaces these when all are finished
 
-Finished runs are not played again, and interrupted ones are resumed. ROOT/SUITE/ENTRY is a result (`results`).
+Finished runs are not played again, and interrupted runs are resumed. ROOT/SUITE/ENTRY is a result (`results`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from fedagentgym.runs.record import ENDPOINT, Usage, describe_agent, hide_secret
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run of a suite: one scenario under one seed, played by an entry; and its folder."""
+    """A run of a suite: one scenario under one seed, played by an entry in the folder `run`."""
 
     suite: Suite
     entry: Entry
@@ -109,7 +109,7 @@ class SuiteRun:
         return f"round {rounds[-1]} of {one.run.config['federation']['rounds']}" if rounds else "waiting"
 
     def check_finished(self) -> None:
-        """Refuse to go on with runs that are not finished."""
+        """Raise if a run is not finished."""
         if self.missing:
             raise DataError(
                 f"{self.folder}: {len(self.missing)} of {len(self.runs)} runs are not finished, {self.missing[0].name} is the"
@@ -118,7 +118,7 @@ class SuiteRun:
 
 
 def describe_resumption(entries: Sequence[SuiteRun]) -> str:
-    """The command that goes on with these entries."""
+    """The command that resumes these entries."""
     places = " ".join(quote_word(one.folder) for one in entries)
     return add_plugins(
         f"fedagentgym bench resume {places}", [path for one in entries for path in one.entry.plugin_paths]
@@ -126,8 +126,8 @@ def describe_resumption(entries: Sequence[SuiteRun]) -> str:
 
 
 def open_entry(suite: Suite, entry: Entry, root: Path) -> SuiteRun:
-    """An entry with its runs, played or not. The scenarios are those that it names, or all of them; a tiny agent that the package
-    has for some of them plays these. Nothing is written or played yet."""
+    """An entry with its runs, finished or not; nothing is written or played. The scenarios are those that the entry names, or
+    all. A tiny agent that names none plays only scenarios for which the package has one, if there are any."""
     for name in entry.scenarios:
         if name not in suite.scenarios:
             raise unknown_name_error(f"scenario of {suite.name}", name, suite.scenarios)
@@ -145,10 +145,10 @@ def open_entry(suite: Suite, entry: Entry, root: Path) -> SuiteRun:
 
 
 def load_entry(folder: Path, trust: Trust | None = None) -> SuiteRun:
-    """The entry that a folder records, which others may have written.
+    """The entry that a folder records. The folder may come from someone else.
 
-    Without `trust` it is only read: no code that it names is imported. What is to be played names no server and no key, and no
-    code but what the user trusts.
+    Without `trust` the entry is only read, and no code that it names is imported. With `trust` its plugins are loaded to play it.
+    Unless the user trusts the folder, an entry is refused that names a server, a key, or code that the user did not name.
     """
     if not (folder / ENTRY).is_file():
         raise DataError(
@@ -164,9 +164,7 @@ def load_entry(folder: Path, trust: Trust | None = None) -> SuiteRun:
         if suite.track == "agents":
             settings = AgentSettings.load(entry.agent or {}, "agent")
             if settings.name == ENDPOINT:
-                problem = (
-                    "names a server and a key, which only you do: repeat the `fedagentgym bench run` that began it"
-                )
+                problem = "names a server and a key, which only you may: repeat the `fedagentgym bench run` of it"
                 raise OptionError(f"{where} {problem}")
             check_foreign_agent(settings, where)
         else:
@@ -179,7 +177,7 @@ def load_entry(folder: Path, trust: Trust | None = None) -> SuiteRun:
 
 
 def find_entries(folder: Path) -> list[Path]:
-    """The folder of an entry itself, or those below it: in ROOT, ROOT/SUITE, or a folder of several roots."""
+    """The folders of entries at or below a folder, such as ROOT, ROOT/SUITE, or a folder of several roots."""
     return sorted(find_below(folder, ENTRY, MAX_SEARCH_DEPTH))
 
 
@@ -195,7 +193,7 @@ def make_run_config(suite: Suite, entry: Entry, key: RunKey) -> RunConfig:
 
 
 def choose_settings(opened: OpenedScenario, entry: Entry) -> AgentSettings:
-    """The agent of an entry in a scenario: a tiny one that the package does not have follows the recipe of its environment."""
+    """The agent of an entry in a scenario. A tiny agent that the package does not ship is made by the environment's recipe."""
     settings = load_settings(entry, opened.suite.ranking.temperature)
     if starts_from_nothing(settings) and find_packaged(settings, opened.env) is None:
         return complete_tiny(settings, opened.env.id, None)
@@ -220,8 +218,8 @@ def make_evaluation_config(opened: OpenedScenario, entry: Entry, seed: int) -> E
 
 
 def begin(one: SuiteRun) -> None:
-    """Record what is played. Another entry of the same name is refused once one of its runs is finished; what it left unfinished
-    is removed."""
+    """Write the definitions of the suite and the entry to its folder. If the folder holds another entry of this name with a
+    finished run, refuse; unfinished runs of another entry are removed."""
     place, entry = one.folder, one.entry
     agent = None if entry.agent is None else hide_secrets(entry.agent)
     if (place / ENTRY).is_file() and (place / SUITE).is_file():
@@ -239,9 +237,12 @@ def begin(one: SuiteRun) -> None:
 
 
 def play(entries: Sequence[SuiteRun], workers: int = 0, store: Path | None = None) -> None:
-    """Play every missing run, this many at a time (0: as many as there are cores). Finished runs are kept, and with a `store`
-    written there too, from which a suite goes on on any machine. An agent that is unknown, whose model is not here, or that
-    cannot ask a server is refused before anything is written, and so are evaluated tasks from which agents learn."""
+    """Play every missing run, `workers` at a time (0: as many as there are cores).
+
+    With a `store`, finished runs are also written there, so that the suite can be continued on another machine. An unknown agent,
+    a missing model, a server that cannot be asked, and evaluation tasks from which agents learn are refused before anything is
+    written.
+    """
     for one in entries:
         if one.suite.track == "agents":
             settings = load_settings(one.entry, one.suite.ranking.temperature)
@@ -255,7 +256,7 @@ def play(entries: Sequence[SuiteRun], workers: int = 0, store: Path | None = Non
         opened.check_held_out()
 
     def describe_saved() -> str:
-        """The message after an interruption."""
+        """The message after an interruption, with the command that resumes the entries."""
         finished = sum(len(one.runs) - len(one.missing) for one in entries)
         saved = f"{finished} of {total} runs are finished, the progress of the others is saved"
         return f"{saved}; resume with: {describe_resumption(entries[:5])}"
@@ -277,12 +278,12 @@ def play(entries: Sequence[SuiteRun], workers: int = 0, store: Path | None = Non
         ):
             bar.advance(total - left)
             started = time.monotonic()
-            # a hosted model plays its runs one after the other: it has one limit of cost
+            # a hosted model plays its runs one after the other, since they share one limit of cost
             units = list[list[PlannedRun]]()
             for one in entries:
                 is_hosted = one.suite.track == "agents" and (one.entry.agent or {}).get("name") == ENDPOINT
                 units += [list(one.runs)] if is_hosted and one.missing else [[run] for run in one.missing]
-            units.sort(key=lambda unit: unit[0].seed)  # an interrupted suite has runs that can be compared
+            units.sort(key=lambda unit: unit[0].seed)  # so that an interrupted suite has runs of the same seeds
             for number, run in enumerate(_play_units(units, workers or count_usable_cores()), start=1):
                 name, more = f"{run.entry.name} {run.name}", left - number
                 rest = format_duration((time.monotonic() - started) / number * more)
@@ -293,7 +294,7 @@ def play(entries: Sequence[SuiteRun], workers: int = 0, store: Path | None = Non
 
 
 def _play_units(units: Sequence[Sequence[PlannedRun]], workers: int) -> Iterator[PlannedRun]:
-    """Play them, in this process or in others; yields each run when it is finished."""
+    """Play units of runs, in this process or in several, and yield the finished runs."""
     if workers <= 1 or len(units) <= 1:
         for unit in units:
             yield from play_unit(unit)
@@ -319,7 +320,7 @@ def _play_apart(unit: Sequence[PlannedRun]) -> list[PlannedRun]:
 
 
 def play_unit(unit: Sequence[PlannedRun]) -> Iterator[PlannedRun]:
-    """Play the missing of these runs of one entry in this process, one after the other."""
+    """Play the missing runs of a unit, which are of one entry, in this process, one after the other."""
     load_plugins(unit[0].entry.plugin_paths)
     spent: list[Usage] = []
     for one in unit:
@@ -327,7 +328,7 @@ def play_unit(unit: Sequence[PlannedRun]) -> Iterator[PlannedRun]:
             opened = open_scenario(one.suite, one.scenario, unit[0].seed).at(one.seed)
             if not one.run.is_finished:
                 env, settings = opened.env, choose_settings(opened, one.entry)
-                if starts_from_nothing(settings):  # the one that comes with the package, else one that is made now
+                if starts_from_nothing(settings):  # take the package's tiny agent, or else make one now
                     made = find_packaged(settings, env)
                     settings = made or prepare_agent(settings, env.id, env.options.own, None)[0]
                 evaluation = make_evaluation_config(opened, one.entry, one.seed)
@@ -347,14 +348,14 @@ def play_unit(unit: Sequence[PlannedRun]) -> Iterator[PlannedRun]:
 
 
 class BudgetGuard:
-    """Watches a training run and ends it when it exceeds the suite's budget; `records` are the rounds played before."""
+    """Watches a training run and ends it when it exceeds the suite's budget. `records` are those of rounds played before."""
 
     def __init__(self, suite: Suite, records: Sequence[Mapping[str, Any]] = ()) -> None:
         self.suite = suite
         self.episodes = count_episodes(records)
 
     def begin(self, rounds: int) -> None:
-        """Do nothing: what was played before is counted already."""
+        """Do nothing; episodes of rounds played before are already counted."""
 
     def round_done(self, record: Mapping[str, Any]) -> None:
         name, budget = self.suite.name, self.suite.budget
@@ -370,8 +371,8 @@ class BudgetGuard:
 
 
 def exchange(one: SuiteRun, store: Path) -> None:
-    """Take over the finished runs of a store, write into it those that are finished here, and make one archive of them if these
-    are all."""
+    """Copy finished runs from a store, write runs that are finished here to it, and join them to one archive if all runs are
+    finished."""
     whole = store / one.suite.name / f"{one.entry.name}.zip"
     parts = {run.key: whole.with_suffix("") / f"{run.name}.zip" for run in one.runs}
     finished = {run.key for run in one.runs if run.run.is_finished}  # asked once: other processes are playing
@@ -398,7 +399,7 @@ def exchange(one: SuiteRun, store: Path) -> None:
 
 
 def write_weights(one: SuiteRun, folder: Path, trust: Trust = NO_TRUST) -> list[Path]:
-    """The policies that were ranked, one folder for each run of the methods track, with which others verify the replies."""
+    """Write the ranked policies, one folder for each run of the methods track, so that others can verify the replies."""
     check_weights(one, folder)
     if missing := [run.run.path for run in one.runs if not (run.run.path / "rounds").is_dir()]:
         raise DataError(f"{missing[0]} was played elsewhere: its weights are not here")
@@ -410,7 +411,7 @@ def write_weights(one: SuiteRun, folder: Path, trust: Trust = NO_TRUST) -> list[
 
 
 def check_weights(one: SuiteRun, folder: Path) -> None:
-    """Refuse, before anything is written, to write weights that there are not, or to a place that is taken."""
+    """Refuse, before anything is written, a suite of agents, whose entries have no trained weights, or a folder that exists."""
     if one.suite.track != "methods":
         raise OptionError(
             f"{one.suite.name} is on the agents track, where nothing is trained: there are no weights to write"

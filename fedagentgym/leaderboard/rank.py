@@ -1,12 +1,12 @@
 """The numbers of an entry, and the order of entries: measures, differences, and the bands that follow from them.
 
-On the methods track the unit is the run: intervals are about other runs, and there are none below `MIN_REPLICATES`. On the
-agents track, where nothing is trained, the unit is the task, so the episodes are read (`fedagentgym.base.statistics`).
+On the methods track the unit is the run: intervals are about other runs, and there are none with fewer than `MIN_REPLICATES`
+runs. On the agents track, where nothing is trained, the unit is the task, so episodes are read (`fedagentgym.base.statistics`).
 
-The comparisons of a page are one family (`compare_suite`): those that the suite plans, in scenarios and in the mean over all,
-and every other pair of entries in that mean, with one correction. Bands say nothing else: two entries share one if and only if
-their difference in the mean is not decided. With too few runs for a test there are no ranks, and two entries share a band if
-their means are no further apart than the spread of the runs of all entries explains.
+The comparisons of a page are corrected together (`compare_suite`): those that the suite plans, in scenarios and in the mean over
+all, and every other pair of entries in that mean. Two entries share a band if and only if their difference in the mean is not
+decided. With too few runs for a test there are no ranks, and two entries share a band if the spread of all entries' runs explains
+the difference of their means.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from fedagentgym.learning.trajectory import Group
 from fedagentgym.runs.record import CurvePoint, RunRecord
 
 Scenarios = Mapping[str, Values]
-"""By scenario, `values[seed, task]`."""
+"""The values of a measure by scenario, as `values[seed, task]`."""
 
 
 # ---- the numbers of an entry ------------------------------------------------------------------------------------------
@@ -53,14 +53,15 @@ Scenarios = Mapping[str, Values]
 
 @dataclass(frozen=True)
 class RunNumbers:
-    """The numbers of a run: one for each measure; if its episodes were read, also `values[task, measure]` with the `names`."""
+    """The mean of each measure in a run; if its episodes were read, also `values[task, measure]` for the measures `names`."""
 
     means: Mapping[str, float]
     names: Sequence[str] = ()
     values: Values | None = None
 
     def get_column(self, name: str) -> Values:
-        """One number for each task, the same for all if the whole run has one; without episodes a single number."""
+        """The values of a measure by task. A measure of the whole run is repeated for every task, or is one value if no episodes
+        were read."""
         if self.values is not None and name in self.names:
             return self.values[:, self.names.index(name)]
         return np.full(1 if self.values is None else len(self.values), self.means[name])
@@ -68,17 +69,17 @@ class RunNumbers:
 
 @dataclass(frozen=True)
 class Numbers:
-    """The numbers of an entry. `runs` has those of each run by scenario and seed; `overall` is empty unless all scenarios were
-    played, since these numbers are about all."""
+    """The numbers of an entry. `runs` has the numbers of each run by scenario and seed. `overall` has the measures over all
+    scenarios, and is empty unless all were played."""
 
     overall: Measures
-    played: Measures  # over the scenarios that were played
+    played: Measures  # over the scenarios that the entry played
     by_scenario: Mapping[str, Measures]
     runs: Mapping[str, Mapping[int, RunNumbers]]
     trained: bool
 
     def list_runs(self, measure: str, scenario: str = "") -> list[float]:
-        """A measure in each training run, in one scenario or in the mean over all; nothing if some run lacks it."""
+        """A measure in each training run, in one scenario or in the mean over all; empty if a run lacks it."""
         if not self.trained:
             return []
         rows = [self.runs[name].values() for name in ([scenario] if scenario else self.runs)]
@@ -87,7 +88,7 @@ class Numbers:
         return average_replicates([[run.means[measure] for run in row] for row in rows])
 
     def tabulate(self, measure: str) -> dict[str, Values] | None:
-        """A measure as `values[seed, task]` of each scenario; None if some run does not have it."""
+        """A measure as `values[seed, task]` of each scenario; None if a run lacks it."""
         if any(measure not in run.means for row in self.runs.values() for run in row.values()):
             return None
         return {name: np.stack([run.get_column(measure) for run in row.values()]) for name, row in self.runs.items()}
@@ -98,7 +99,7 @@ def measure_entry(
     records: Mapping[tuple[str, int], RunRecord],
     read_groups: Callable[[tuple[str, int]], tuple[Group, ...]],
 ) -> Numbers:
-    """The numbers of an entry; `read_groups` gives the ranked episodes of a run, where these are needed."""
+    """Compute the numbers of an entry. `read_groups` returns the ranked episodes of a run and is called only if needed."""
     runs: dict[str, dict[int, RunNumbers]] = {}
     for scenario in suite.scenarios:
         for seed in suite.seeds:
@@ -121,20 +122,20 @@ def measure_entry(
 
 
 def measure_run(suite: Suite, scenario: str, record: RunRecord, groups: Sequence[Group] = ()) -> RunNumbers:
-    """The measures of a run, from its record; those of single tasks, and pass^k, from its episodes."""
+    """Compute the measures of a run from its record, and those by task and pass^k from its episodes if given."""
     assert record.ranked is not None
     found = {name: one["mean"] for name, one in record.ranked.overall.items()}
     names, values = tabulate_measures(groups) if groups else ([], None)
     if values is not None and suite.pass_powers:
         solved = [[trajectory.success for trajectory in group] for group in groups]
-        # for each task, the chance that so many of its episodes, drawn without replacement, are all solved
+        # for each task, the probability that `power` of its episodes, drawn without replacement, are all solved
         for power in suite.pass_powers:
             chances = [math.comb(sum(row), power) / math.comb(len(row), power) for row in solved]
             values = np.column_stack([values, chances])
             names = [*names, f"pass^{power}"]
             found[f"pass^{power}"] = float(np.mean(chances))
     if own := [client.success for client in record.clients if client.success is not None]:
-        # a client's mixture is of the ranked tasks
+        # success on each client's own mixture of the ranked tasks
         found |= {"worst_client": min(own), "client_p10": float(np.percentile(own, PERCENTILE))}
         found["own_gap"] = mean(own) - found["success"]
     if (worlds := record.ranked.at_clients.get(OWN_WORLD)) is not None:
@@ -160,8 +161,8 @@ def measure_run(suite: Suite, scenario: str, record: RunRecord, groups: Sequence
 
 
 def _measure_own_rewards(record: RunRecord, objectives: Sequence[Sequence[str]]) -> dict[str, float]:
-    """The rewards of the ranked policy for the components that each client asks for, which count alike, on the client's own
-    mixture of the ranked tasks: over all clients, and over those with the objectives that pay least."""
+    """The rewards of the ranked policy on each client's own mixture of the ranked tasks, averaged over the components that the
+    client asks for: the mean over all clients, and the lowest mean over the clients with the same objectives."""
     assert record.ranked is not None
     categories = record.ranked.categories
     by_objectives: list[list[float]] = [[] for _ in objectives]
@@ -185,16 +186,16 @@ def _measure_own_rewards(record: RunRecord, objectives: Sequence[Sequence[str]])
 
 
 def has_collapsed(curve: Sequence[CurvePoint]) -> bool | None:
-    """True if a run ended no higher than it started: success in its last evaluated round against the first, on the same tasks.
-    None if it was evaluated once, or if the policy of the curve was never trained, as where each client trains its own."""
+    """True if a run's success in its last evaluated round is not above that in its first one, on the same tasks. None if it was
+    evaluated once, or if the policy of the curve was never trained, because each client trains its own."""
     if len(curve) < 2 or (curve[0].policy is not None and curve[0].policy == curve[-1].policy):
         return None
     return curve[-1].overall["success"]["mean"] <= curve[0].overall["success"]["mean"]
 
 
 def _measure_curve(suite: Suite, points: Sequence[CurvePoint]) -> dict[str, float]:
-    """The area under the curve (mean success over the episodes of the budget; constant before the first point, while a method
-    prepares, and after the last), forgetting (mean fall of a category from its best to the end), and the cost of the target."""
+    """The area under the curve (mean success over the episodes of the budget, constant before the first point and after the
+    last), forgetting (mean fall of a category from its best success to the last), and the rounds and bytes to the target."""
     curve = [(point.spent.episodes, point.overall["success"]["mean"]) for point in points]
     (first, start), (last, final) = curve[0], curve[-1]
     end = float(max(suite.budget.episodes or 0, last))
@@ -214,7 +215,7 @@ def _measure_curve(suite: Suite, points: Sequence[CurvePoint]) -> dict[str, floa
 
 
 def _estimate(scenarios: Sequence[Sequence[RunNumbers]], trained: bool) -> Measures:
-    """The numbers over scenarios of equal weight. Intervals are over runs for a method, over tasks for an agent."""
+    """The measures over scenarios of equal weight. Intervals are over runs for a method and over tasks for an agent."""
     runs = [run for rows in scenarios for run in rows]
     rows = {
         name: [[run.means[name] for run in rows] for rows in scenarios]
@@ -248,7 +249,7 @@ def average_runs(values: Mapping[str, Values]) -> list[float]:
 
 
 def estimate_spread(values: Sequence[float]) -> Interval:
-    """The mean of a number that every run has once."""
+    """The mean of one value per run, with its interval over runs."""
     return Interval(**estimate_replicates(values)._asdict())
 
 
@@ -256,8 +257,8 @@ def estimate_spread(values: Sequence[float]) -> Interval:
 
 
 class Compared(NamedTuple):
-    """The difference of two entries, first minus second, in a scenario or in the mean over all (`WHOLE`); of a `gain` its first
-    difference minus its other one."""
+    """The difference of two entries, first minus second, in a scenario or in the mean over all (`WHOLE`). For a `gain` it is the
+    gain's first difference minus its second one."""
 
     first: str
     second: str
@@ -268,7 +269,7 @@ class Compared(NamedTuple):
 
 
 class Place(NamedTuple):
-    """An entry's place in the order, from 1, the numbers of its bands, and its rank: None if there are too few runs to rank."""
+    """An entry's place in the order, from 1 on, the numbers of its bands, and its rank (None if there are too few runs)."""
 
     order: int
     bands: tuple[int, ...] = ()
@@ -278,7 +279,7 @@ class Place(NamedTuple):
 def compare_entries(
     first: Scenarios, second: Scenarios, measure: str, *, over_runs: bool, margin: float = 0.0
 ) -> Difference:
-    """The paired difference of two entries in the same scenarios, over runs or over tasks; not yet corrected."""
+    """The paired difference of two entries in the same scenarios, over runs or over tasks. Its p-values are not corrected."""
     if over_runs:
         return compare_runs([(1, first), (-1, second)], measure, margin)
     paired = [first[name].mean(axis=0) - second[name].mean(axis=0) for name in first]
@@ -286,7 +287,7 @@ def compare_entries(
 
 
 def compare_runs(terms: Sequence[tuple[int, Scenarios]], measure: str, margin: float = 0.0) -> Difference:
-    """A sum of entries with signs, compared over runs; shares are tested in log odds too."""
+    """The signed sum of entries, tested over runs. Shares are also tested as log odds."""
     signs = np.array([[sign] for sign, _ in terms])
     runs = [average_runs(tables) for _, tables in terms]
     log_odds: list[float] = []
@@ -296,12 +297,12 @@ def compare_runs(terms: Sequence[tuple[int, Scenarios]], measure: str, margin: f
 
 
 def compare_suite(suite: Suite, values: Mapping[str, Scenarios]) -> list[Compared]:
-    """Every comparison of a suite's page: those that are planned and whose entries have played them, and all other pairs of the
-    entries that have played the whole suite, in the mean over its scenarios. They are corrected together."""
+    """Every comparison of a suite's page: the planned ones that their entries have played and, in the mean over scenarios, all
+    other pairs of entries that have played the whole suite. They are corrected together."""
     measure, margin, over_runs = suite.rank_by, suite.smallest_difference, suite.track == "methods"
 
     def select(name: str, scenario: str) -> Scenarios:
-        """The numbers of an entry in a scenario, or in all; nothing if it has not played them."""
+        """The values of an entry in a scenario, or in all scenarios; empty if the entry has not played them."""
         tables = values.get(name, {})
         wanted = list(suite.scenarios) if scenario == WHOLE else [scenario]
         return {each: tables[each] for each in wanted} if all(each in tables for each in wanted) else {}
@@ -329,8 +330,8 @@ def compare_suite(suite: Suite, values: Mapping[str, Scenarios]) -> list[Compare
 
 
 def list_complete(suite: Suite, values: Mapping[str, Scenarios], scenarios: Collection[str] = ()) -> list[str]:
-    """The entries that have played all seeds and tasks of these scenarios, of all by default, without the second entry of the
-    suite's control, which is the first once more."""
+    """The entries that have played all seeds and tasks of these scenarios (by default of all), without the second entry of the
+    suite's control, which repeats the first."""
     largest: dict[str, tuple[int, ...]] = {}
     for tables in sorted(values.values(), key=lambda tables: sum(table.size for table in tables.values())):
         largest |= {name: table.shape for name, table in tables.items()}
@@ -344,8 +345,9 @@ def list_complete(suite: Suite, values: Mapping[str, Scenarios], scenarios: Coll
 
 
 def rank(suite: Suite, values: Mapping[str, Scenarios], compared: Sequence[Compared]) -> dict[str, dict[str, Place]]:
-    """Under `WHOLE`, the places of the entries that have played the whole suite, from the comparisons of its page. Under each
-    scenario, the order of those that have played it, without bands; an only scenario has the places of the whole."""
+    """The places of entries by scenario. Under `WHOLE` they are those of the entries that have played the whole suite, with bands
+    from the comparisons of its page. Under each scenario they are the order of the entries that have played it, without bands;
+    if the suite has one scenario, its places are those of the whole."""
     sign = -1.0 if find_metric(suite.rank_by).better == "lower" else 1.0
 
     def order(scenarios: Sequence[str]) -> dict[str, list[float]]:
@@ -380,8 +382,8 @@ def rank(suite: Suite, values: Mapping[str, Scenarios], compared: Sequence[Compa
 
 
 def find_bands(names: Sequence[str], apart: Collection[frozenset[str]]) -> dict[str, tuple[int, ...]]:
-    """The largest sets of entries of which no two are apart, numbered in the order of the entries: two entries share a band if
-    and only if they are not apart (a compact letter display).
+    """The bands of each entry. Bands are the maximal sets of entries of which no two are apart, numbered in the order of the
+    entries, so two entries share a band if and only if they are not apart (a compact letter display).
 
     >>> find_bands(["a", "b", "c"], [frozenset("ac")])
     {'a': (1,), 'b': (1, 2), 'c': (2,)}
@@ -390,7 +392,7 @@ def find_bands(names: Sequence[str], apart: Collection[frozenset[str]]) -> dict[
     found: list[list[int]] = []
 
     def extend(chosen: frozenset[str], possible: set[str], done: set[str]) -> None:
-        """All largest sets around the chosen ones, without those that were found before (Bron and Kerbosch)."""
+        """Find all maximal sets that contain the chosen entries and were not found before (Bron and Kerbosch)."""
         if not possible and not done:
             found.append(sorted(map(names.index, chosen)))
             return
@@ -410,7 +412,8 @@ def find_bands(names: Sequence[str], apart: Collection[frozenset[str]]) -> dict[
 
 
 def find_reach(runs: Sequence[Sequence[float]]) -> float:
-    """Return how far apart the means of equal entries can be if runs vary alike in all; infinite if no entry has two runs."""
+    """Return the distance that chance explains between means of equal entries, if the runs of all entries have the same spread.
+    It is infinite for fewer than two entries, or if no entry has two runs."""
     spread = pool_spread(runs)
     if spread is None or len(runs) < 2:
         return math.inf
@@ -422,7 +425,7 @@ def find_reach(runs: Sequence[Sequence[float]]) -> float:
 
 
 def find_outcome(expected: Expectation, found: Sequence[Compared]) -> dict[str, str]:
-    """Return what came out of an expectation in each of its scenarios that both entries have played."""
+    """Return the outcome of an expectation in each of its scenarios that both entries have played."""
     pair, sign = (expected.first, expected.second), {"above": 1, "below": -1, "equal to": 0}[expected.relation]
     outcomes = {}
     for one in found:
@@ -443,10 +446,10 @@ def find_outcome(expected: Expectation, found: Sequence[Compared]) -> dict[str, 
 
 
 def read_planned(difference: Difference, margin: float, comparisons: int, shown: str) -> str:
-    """Return what a difference shows; if it is not decided, also how many runs would find one as large as the margin.
+    """Return the finding of a difference. If it is not decided, add how many runs would find one as large as the margin.
 
-    That number is for four of five experiments, and a range: from the ends of the interval of the runs' standard deviation.
-    `comparisons` are corrected together; `shown` is the margin in the words of the page.
+    With that number of runs four of five experiments would find it. It is a range, from the ends of the interval of the runs'
+    standard deviation. `comparisons` are corrected together; `shown` is the margin in the words of the page.
     """
     reading = read_difference(difference, shown)
     if reading != "not decided" or not margin or not difference.values:
@@ -458,8 +461,8 @@ def read_planned(difference: Difference, margin: float, comparisons: int, shown:
 
 
 def find_decided(difference: Difference, comparisons: int) -> float | None:
-    """The smallest difference that as many runs decide in four of five experiments, by the spread of this comparison; None if
-    there is none, as between equal runs or where there are too few."""
+    """The smallest difference that the same number of runs would decide in four of five experiments, by the spread of this
+    comparison; None if the runs are equal or too few."""
     values = difference.values
     spread = pool_spread([values]) if len(set(values)) > 1 else None
     decided = math.inf if spread is None else find_decidable(spread, len(values), comparisons)
@@ -467,7 +470,7 @@ def find_decided(difference: Difference, comparisons: int) -> float | None:
 
 
 def read_difference(difference: Difference, margin: str = "") -> str:
-    """Return what a difference shows: a direction, or equality within the margin, or both, or neither.
+    """Return the finding of a difference: a direction, equality within the margin, both, or neither.
 
     >>> read_difference(Difference(0.1, adjusted=0.002)), read_difference(Difference(0.0, adjusted_unequal=0.01), "4 points")
     ('above', 'equal within 4 points')

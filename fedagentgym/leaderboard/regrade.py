@@ -1,9 +1,9 @@
 """`bench regrade`: an old result scored again from its recorded replies, without a model, by the rules of this package.
 
-When a grader or an environment was repaired, the replies stay what they were and earn something else. Every episode is played
-again: the actions are read from the replies as today's parser reads them, and today's environment grades them. The new result
-names the digest of the old one. What a replay cannot show is refused: other tasks, an episode in which the agent would have seen
-another text, or a run of which another round would be ranked now.
+After a grader or an environment was repaired, the same replies can earn other rewards. Every episode is played again: today's
+parser reads the actions from the replies, and today's environment grades them. The new result names the digest of the old one.
+A result is refused if its replies cannot be graded: if the tasks are others, if the agent would see another text in an episode,
+or if another round of a run would be ranked now.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Regrading:
     success: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def to_plain(self) -> dict[str, Any]:
-        """Plain values for a program."""
+        """The outcome as plain values, for `--json`."""
         changes = [{**vars(one), "success": list(one.success)} for one in self.changes]
         means = dict(zip(("before", "after"), self.means, strict=True))
         return {"result": str(self.path), "episodes": self.episodes, "changes": changes, **means}
@@ -85,8 +85,8 @@ class Regrading:
 
 
 def regrade_result(path: Path, to: Path, *, suite: Suite | None = None, plugins: Sequence[str] = ()) -> Regrading:
-    """Grade a result again, and write the new one, an archive. `suite` is a definition outside of the package, `plugins` the
-    loaded code of the entry, if it has some."""
+    """Grade a result again, and write the new result to the archive `to`. `suite` is a definition outside of the package;
+    `plugins` are those of the entry, which must be loaded."""
     if to.suffix != ".zip":
         raise OptionError(f"--out {format_path(to)}: a result is an archive, NEW.zip")
     result = Result(path)
@@ -94,7 +94,7 @@ def regrade_result(path: Path, to: Path, *, suite: Suite | None = None, plugins:
     if own is None:
         raise OptionError(f"{result.suite.name!r} is no suite of this package: give its definition with --suite FILE")
     if own.digest != result.suite.digest:
-        raise DataError(f"{format_path(path)} was played under another definition of {own.name}: its tasks are others")
+        raise DataError(f"{format_path(path)} was played under another definition of {own.name}: its tasks may differ")
     held = Held(result, own, {name: open_scenario(own, name) for name in result.scenarios}, tuple(plugins))
     found = Regrading(to)
 
@@ -110,7 +110,7 @@ def regrade_result(path: Path, to: Path, *, suite: Suite | None = None, plugins:
 
 
 def _regrade_run(held: Held, key: RunKey, run: RunFolder, found: Regrading) -> dict[str, bytes]:
-    """The files of a run with new grades; what changed is added to `found`."""
+    """The files of a run with new grades. Changed episodes are added to `found`."""
     record, where = run.record, name_run(key)
     if record.ranked is None:
         raise DataError(f"{where}: nothing is ranked, so nothing can be graded again")
@@ -123,7 +123,7 @@ def _regrade_run(held: Held, key: RunKey, run: RunFolder, found: Regrading) -> d
     def grade(expected: Expected, line: Line) -> Trajectory:
         env, place = expected.part.env, f"{where}: {expected.file}"
         if line.about.get("pool") != env.task_set.pool:
-            raise DataError(f"{place}: the tasks of {env.id} are others now: play it again")
+            raise DataError(f"{place}: the tasks of {env.id} have changed: play it again")
         former = replace(line.trajectory, seed=expected.seed) if line.brief else line.trajectory
         graded, over = replay(env, former, brief=line.brief, reader=due.reader)
         episode = f"{former.task}, copy {former.sample},"

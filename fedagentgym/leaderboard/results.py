@@ -1,12 +1,12 @@
-"""A result: the runs of one entry of a suite, as one archive or as the folder in which they lie.
+"""A result: the runs of one entry of a suite, in one archive or in a folder.
 
     suite.yaml             the definition of the suite as it was played
-    entry.json             who played
+    entry.json             the entry that played
     SCENARIO-seedN         a run for each scenario and seed, as `train` or `eval` wrote it (`runs.folder`)
 
-A folder holds the runs as folders; `pack` makes the archive, ENTRY.zip (`runs.archive`), the same bytes from the same runs. On
-the agents track a result may hold some of the scenarios. What a verifier found is no part of a result: `bench verify --out
-FOLDER` writes FOLDER/SUITE/ENTRY.json.
+A folder holds the runs as folders. `pack` makes the archive ENTRY.zip of it (`runs.archive`); the same runs give the same bytes.
+On the agents track a result may hold only some of the scenarios. The findings of a verifier are no part of a result: `bench
+verify --out FOLDER` writes them to FOLDER/SUITE/ENTRY.json.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from fedagentgym.runs.record import Digest, Name, RunRecord, Text
 
 SUITE, ENTRY = "suite.yaml", "entry.json"
 MAX_SEARCH_DEPTH = 4
-"""Maximum depth below a named folder at which results are searched."""
+"""Maximum depth below a named folder to which results are searched."""
 RunKey = tuple[str, int]
 """A run of a result: its scenario and its seed."""
 
@@ -57,7 +57,7 @@ def name_run(key: RunKey) -> str:
 
 
 def parse_run(name: str, where: str) -> RunKey:
-    """The run of a name."""
+    """The scenario and the seed in the name of a run."""
     scenario, _, seed = name.rpartition("-seed")
     if not scenario or not seed.isdecimal() or name != f"{scenario}-seed{int(seed)}":
         raise DataError(f"{where}: {name[:80]!r} names no run: SCENARIO-seedN is expected")
@@ -73,7 +73,7 @@ class Claim(Settings):
 
 
 class Rerun(Settings):
-    """The results of maintainers who ran an entry again: on the public tasks, and on those of the secret twin."""
+    """The measures of an entry that maintainers ran again, on the public tasks and on those of the secret twin."""
 
     date: Text
     by: Text
@@ -83,7 +83,7 @@ class Rerun(Settings):
 
 
 class Verification(Settings):
-    """The findings of a result's verifier; it belongs to one archive, by its digest."""
+    """The findings of a verifier about one archive, which `result` names by its digest."""
 
     format: Literal[1] = 1
     result: Digest
@@ -93,16 +93,16 @@ class Verification(Settings):
 
     @property
     def replayed(self) -> bool:
-        """True if every episode was replayed with the recorded rewards."""
+        """True if it was proven that replaying every episode gives the recorded rewards."""
         return any(claim.name == "replayed" and claim.status == "proven" for claim in self.claims)
 
 
 @dataclass(frozen=True)
 class Result:
-    """A result on disk. Its parts are read when they are asked for; nothing here trusts or verifies them.
+    """A result on disk. Its parts are read on access and are not verified here.
 
-    `verified` are the reader's folders of findings; the first one with findings about this archive counts, and a result's own
-    files never do. If `only` names a run, the others are left out.
+    `verified` are the reader's folders of findings. The first folder with findings about this archive counts; files inside the
+    result never do. If `only` names a run, the others are left out.
     """
 
     path: Path
@@ -133,7 +133,7 @@ class Result:
 
     @cached_property
     def digest(self) -> str:
-        """The digest of the archive; of a folder, which has none, zeros."""
+        """The digest of the archive; for a folder, a digest of zeros."""
         return "sha256:" + 64 * "0" if self.archive is None else self.archive.digest
 
     @property
@@ -142,7 +142,7 @@ class Result:
 
     @cached_property
     def keys(self) -> tuple[RunKey, ...]:
-        """The finished runs that are here, in the order of the suite; those of no scenario or seed of it come last."""
+        """The finished runs of the result, in the order of the suite. Runs of other scenarios or seeds come last."""
         here = [place.parent.name for place in self.path.glob(f"*/{RECORD}")]
         names = here if self.archive is None else self.archive.runs
         found = [parse_run(name, format_path(self.path)) for name in names]
@@ -166,7 +166,7 @@ class Result:
 
     @contextlib.contextmanager
     def open_run(self, key: RunKey, *only: str) -> Iterator[RunFolder]:
-        """A run on disk; of an archive unpacked into a temporary folder, just the files `only` if any are named."""
+        """Open a run as a folder. A run in an archive is unpacked to a temporary folder: the files `only`, or all by default."""
         if self.archive is None:
             yield RunFolder(self.path / name_run(key))
             return
@@ -200,12 +200,12 @@ class Result:
         return measure_entry(self.suite, self.records, self.read_groups)
 
     def list_findings(self) -> list[Path]:
-        """The reader's files with what was found about this result, whether they are there or not."""
+        """The paths at which the reader's folders keep findings about this result; the files need not exist."""
         return [folder / self.suite.name / f"{self.name}.json" for folder in self.verified]
 
     @cached_property
     def verification(self) -> Verification | None:
-        """The findings about this archive, if the reader keeps them."""
+        """The findings about this archive in the reader's folders; None if there are none."""
         for file in self.list_findings() if self.archive is not None else ():
             if file.is_file() and (found := read_document(Verification, file)).result == self.digest:
                 return found
@@ -213,7 +213,7 @@ class Result:
 
 
 def pack(result: Result, path: Path) -> str:
-    """Write the archive of a result; returns its digest. It is complete or absent."""
+    """Write the archive of a result atomically; returns its digest."""
 
     def publish() -> Iterator[tuple[str, Mapping[str, bytes]]]:
         for key in result.keys:
@@ -231,7 +231,7 @@ def format_documents(suite: Suite, entry: Entry) -> dict[str, bytes]:
 
 
 def join(parts: Sequence[Result], path: Path) -> str:
-    """Join the archives of single runs of an entry, given in the suite's order, into one; nothing is packed again."""
+    """Join the archives of single runs of an entry, given in the suite's order, into one, without packing the runs again."""
     first = parts[0]
     for part in parts[1:]:
         if part.suite.digest != first.suite.digest or part.entry.publish() != first.entry.publish():
@@ -255,19 +255,19 @@ class SuiteEntries:
         found = {}
         for entry in self.entries:
             if (values := entry.numbers.tabulate(self.suite.rank_by)) is None:
-                raise DataError(f"{format_path(entry.path)}: {self.suite.rank_by!r} cannot be found from its runs")
+                raise DataError(f"{format_path(entry.path)}: {self.suite.rank_by!r} cannot be computed from its runs")
             found[entry.name] = values
         return found
 
     @property
     def key(self) -> str:
-        """The suite's name in file names: with its version, unless its name contains it."""
+        """The suite's name in file names: with its version, unless the name ends with it."""
         tail = f"-v{self.suite.version}"
         return self.suite.name if self.suite.name.endswith(tail) else f"{self.suite.name}{tail}"
 
 
 def find_results(place: Path) -> list[Path]:
-    """The results in a place: an archive or a folder of runs itself, or those below it. Links are not followed."""
+    """The results at or below a path: archives, and folders of runs. Links are not followed."""
     if is_archive(place):
         return [place]
     if not place.is_dir():
@@ -283,8 +283,8 @@ def find_results(place: Path) -> list[Path]:
 
 
 def read_suites(places: Iterable[Path], verified: Sequence[Path] = ()) -> list[SuiteEntries]:
-    """The results in these places, by suite; agents first, then methods, each by name. `verified` are folders of what the
-    reader found about them."""
+    """Read the results at or below these paths, grouped by suite: the agents track first, then methods, each by name. `verified`
+    are the reader's folders of findings."""
     for folder in verified:
         if not folder.is_dir():
             raise DataError(
@@ -305,18 +305,18 @@ def read_suites(places: Iterable[Path], verified: Sequence[Path] = ()) -> list[S
         for before, after in pairwise(entries):
             if before.name == after.name:
                 raise DataError(f"{before.path} and {after.path} are both called {after.name}: leave one out")
-        # descriptions that come with results may say anything: the package's own are shown where it has the suite
+        # descriptions in results may say anything: if the package has the suite, its own are shown
         own = load_suite(suite.name) if suite.name in list_suites() else suite
         found.append(SuiteEntries(own if own.digest == suite.digest else suite, entries))
     return found
 
 
 def write_parquet(places: Sequence[Path], file: Path) -> int:
-    """Write one row a run of the results in these places, which pandas, duckdb and data viewers show; returns their number.
+    """Write a Parquet file with one row for each run of the results at or below these paths; returns the number of rows.
 
     Columns: `suite`, `version`, `entry`, `title`, `scenario`, `seed`, `algorithm`, `agent`, `success` with `low` and `high`,
     `measure` and `value` of the suite's ranking, costs (`episodes`, `env_steps`, `bytes`, `optimizer_steps`, `seconds`), and the
-    digests `config`, `pool`, `client_split`, `policy`, and `result`, that of the archive (null for a folder).
+    digests `config`, `pool`, `client_split`, `policy`, and `result` (of the archive; null for a folder).
     """
     rows = []
     for suite in read_suites(places):
@@ -352,6 +352,6 @@ def write_parquet(places: Sequence[Path], file: Path) -> int:
                     }
                 )
     if not rows:
-        raise DataError(f"no result lies in {', '.join(map(format_path, places))}")
+        raise DataError(f"there is no result in {', '.join(map(format_path, places))}")
     write_rows(rows, file)
     return len(rows)

@@ -1,30 +1,31 @@
-"""A suite: a versioned definition of what is played, on which tasks, under which seeds, and by which measure it is ranked.
+"""A suite: a versioned definition of scenarios, their tasks, the seeds, and the measure that ranks entries.
 
-Suites are data. Those of the package are `suites/NAME.yaml`; your own are files with other paths. There are two tracks:
+Suites are data. The package's suites are `suites/NAME.yaml`; your own suites are YAML files anywhere. There are two tracks:
 
     agents    one agent plays the held-out tasks of every scenario; a scenario is an environment with its options
     methods   a federated method trains under the scenario's division of tasks among clients, and its last or best round is
               ranked on `test`; a scenario is changes to the suite's configuration
 
-Where the last round is ranked (`ranked_round: last`) no method gains by more evaluations than others, and a method that does harm
-shows it. A suite may rank the round that does best on `val` instead, as papers do: then methods have different numbers of
-choices, and one that only does harm has its untrained round ranked.
+If the last round is ranked (`ranked_round: last`), no method gains from more evaluations, and a method that makes the policy
+worse is ranked with the worse policy. A suite may instead rank the round that does best on `val`, as papers do. Then a method
+with more evaluations has more rounds to choose from, and one that only makes the policy worse is ranked with its untrained round.
 
-Each comparison that is planned (`pairs`, `expected`) is tested, with one correction for all. What a suite expects has to be large
-enough for its seeds: `spread` says how much the difference of two runs varies, and a difference that so many seeds would not find
-in four of five experiments is refused. `control` names one method twice, under two streams: the two must show no difference.
+Each planned comparison (`pairs`, `expected`) is tested, with one correction for all. An expected difference must be large enough
+for the number of seeds: `spread` is the standard deviation of the difference of two runs, and an expectation is refused if it
+would not be found in four of five experiments with these seeds. `control` names one method twice, under two random streams; the
+two entries must show no difference.
 
 A definition contains the digests of the pools, of the ranked tasks and of the divisions. A suite whose tasks differ from the
 published ones refuses to start, so that a name always refers to the same tasks. A method may change how clients learn and what
-the server does; the environment, the division, the agent, the seeds and the evaluation belong to the suite.
+the server does. The environment, the division, the agent, the seeds and the evaluation belong to the suite.
 
-Settings of its rows may be searched in other worlds (`tuning`, `leaderboard.grid`). They belong to the rows, as `baselines` do:
-a suite stays the same when a search is added or repeated, and results of rows that do not change stay valid.
+Settings of the rows may be searched in other worlds (`tuning`, `leaderboard.grid`). Like `baselines`, they are not part of the
+suite's digest: adding or repeating a search does not change the suite, and results of unchanged rows stay valid.
 
-A secret twin is the same suite with a seed of its generators that only the maintainers know, so its tasks cannot have been seen
-or tuned on. The package contains a digest of the seed with a long random salt, so that the seed can neither be guessed nor chosen
-after results are known; the next version of the suite publishes both. All splits of a twin are new, so a method is trained again
-on the twin; a model is evaluated on tasks that were in no training set.
+A secret twin is the same suite with a generator seed that only the maintainers know, so its tasks cannot have been seen or tuned
+on. The package contains a digest of the seed with a long random salt, so that the seed can neither be guessed nor chosen after
+results are known. The next version of the suite publishes both. All splits of a twin are new: a method is trained again on the
+twin, and a model is evaluated on tasks that were in no training set.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ Track = Literal["agents", "methods"]
 FREE = ("algorithm", "learning", "federation", "plugins")
 """The parts of a configuration that belong to a method."""
 ADAPTER = "agent.adapter"
-"""The part that belongs to it besides, in a suite with `row_adapters`."""
+"""The setting that also belongs to a method in a suite with `row_adapters`."""
 _TEXTS = (
     "title",
     "about",
@@ -88,28 +89,29 @@ DESCRIPTIONS: dict[str, Any] = {
     "scenarios": {"__all__": {"about", "because"}},
     "replicates": {"__all__": {"agent"}},
 }
-"""The parts of a suite that do not decide what is played; agents differ between processors."""
+"""The fields of a suite that do not decide what is played, so that its digest leaves them out. Weights of agents are among them,
+since they differ between processors."""
 STREAM_STEP = 1_000_000
-"""The number by which a run's seed is raised for every further random stream of one method."""
+"""The number that is added to a run's seed for each further random stream of a method."""
 TUNING = "-tuning"
-"""The end of the name of a suite of trials."""
+"""The suffix of the name of a suite of trials."""
 SEED_BITS = 48
 WHOLE = ""
-"""Stands for the mean over all scenarios in place of a scenario's name, if a suite has several."""
+"""Stands for the mean over all scenarios where a scenario's name is expected, if a suite has several."""
 MAX_ROUNDS = 1_000_000
 
 
 class Ranking(Settings):
-    """The measurement of the ranked number: on `test`, or on another split that is used for nothing else."""
+    """The evaluation that ranks: on `test`, or on another split that is used for nothing else."""
 
     split: str = Field(default="test", description="split whose tasks are played")
-    tasks: int | None = Field(default=None, ge=1, description="number of tasks, from the first on; null: all")
+    tasks: int | None = Field(default=None, ge=1, description="number of tasks, the first of the split; null: all")
     repeats: int = Field(default=1, ge=1, description="episodes per task")
     temperature: float = Field(default=0.4, ge=0, description="sampling temperature")
 
 
 class Selection(Ranking):
-    """The evaluations by which the ranked round of a run is chosen."""
+    """The evaluations during a run, by which its ranked round can be chosen."""
 
     split: str = Field(default="val", description="split on which the round is chosen, never the ranked one")
     every: int = Field(default=1, ge=1, description="rounds between evaluations")
@@ -134,11 +136,11 @@ class Scenario(Settings):
         exclude_if=not_,
         description="methods: components of rewards that clients ask for, in turn, which `own_rewards` measures",
     )
-    axis: str | None = Field(default=None, description="scenarios of one axis differ in heterogeneity alone")
+    axis: str | None = Field(default=None, description="scenarios of one axis differ only in their heterogeneity")
     level: float | None = Field(default=None, description="place on the axis; 0 is the uniform division")
     methods_differ: bool = Field(default=True, description="false: known to show no difference between methods")
     because: Text = Field(default="", description="with methods_differ: false, the reason")
-    pool: Digest | None = Field(default=None, description="digest of the split that is ranked")
+    pool: Digest | None = Field(default=None, description="digest of the pool of the ranked split")
     task_ids: Digest | None = Field(default=None, description="digest of the ids of the ranked tasks, in order")
     client_split: Digest | None = Field(default=None, description="methods: digest of the division among clients")
 
@@ -146,13 +148,13 @@ class Scenario(Settings):
 class TaskDigests(Settings):
     """The tasks of a scenario in one world, by their digests."""
 
-    pool: Digest | None = Field(default=None, description="digest of the split that is ranked")
+    pool: Digest | None = Field(default=None, description="digest of the pool of the ranked split")
     task_ids: Digest | None = Field(default=None, description="digest of the ids of the ranked tasks, in order")
     client_split: Digest | None = Field(default=None, description="digest of the division among clients")
 
 
 class Replicate(Settings):
-    """A seed of a suite with worlds, as published: the agent from which its runs start, and the tasks of its scenarios."""
+    """A published seed of a suite with worlds: the agent from which its runs start, and the tasks of its scenarios."""
 
     agent: Digest | None = Field(
         default=None, description="digest of the agent's weights, on the processor that made it"
@@ -177,8 +179,8 @@ class Expectation(Settings):
     first: Name
     relation: Literal["above", "below", "equal to"]
     second: Name
-    by: float | None = Field(default=None, gt=0, description="how large the difference is at least; null: the smallest")
-    scenarios: tuple[Name, ...] = Field(default=(), description="where; all by default")
+    by: float | None = Field(default=None, gt=0, description="least difference; null: the suite's smallest_difference")
+    scenarios: tuple[Name, ...] = Field(default=(), description="scenarios in which it is expected; all by default")
     about: Text = ""
 
     def __str__(self) -> str:
@@ -189,13 +191,13 @@ class Expectation(Settings):
 
 
 class Gain(Settings):
-    """A difference of differences: whether the first entry is further above the second than in another pair of entries, or in
-    another scenario. Without a scenario it is about the mean over all."""
+    """A difference of differences: the difference of the pair `of` minus that of another pair of entries, or of the same pair in
+    another scenario. Without a scenario it is in the mean over all."""
 
     of: tuple[Name, Name]
     over: tuple[Name, Name] | None = Field(default=None, description="the other pair; null: the same pair")
     scenario: str = Field(default=WHOLE, description="scenario of the first difference")
-    over_scenario: str | None = Field(default=None, description="scenario of the other one; null: the same scenario")
+    over_scenario: str | None = Field(default=None, description="scenario of the second difference; null: the same")
 
     @property
     def than(self) -> tuple[str, str]:
@@ -207,19 +209,19 @@ class Gain(Settings):
 
 
 class Budget(Settings):
-    """The limits of a run; null: no limit."""
+    """The limits of a run. Null means no limit."""
 
     rounds: int | None = Field(default=None, ge=0)
     episodes: int | None = Field(
         default=None,
         ge=0,
-        description="episodes that all sites play, to prepare, to learn and to score; evaluations apart",
+        description="episodes that all sites play to prepare, to learn and to score; without evaluations",
     )
     bytes: int | None = Field(default=None, ge=0, description="sent and received, all clients together")
 
 
 class Twin(Settings):
-    """The secret twin: the same generators under a seed of which only this digest is published (`make_twin`)."""
+    """The secret twin: the same generators under a secret seed, whose digest is published (`make_twin`)."""
 
     digest: Digest
     disclosed_salt: str | None = Field(default=None, description="published with the next version, with the seed")
@@ -227,10 +229,10 @@ class Twin(Settings):
 
 
 class Suite(Settings):
-    """A benchmark: a versioned definition of what is played, on which tasks and seeds, and how it is ranked.
+    """A benchmark: a versioned definition of scenarios, tasks and seeds, and of the ranking.
 
-    On the track `agents` an agent plays held-out tasks; on `methods` a federated method trains, and the policy of its last or
-    best round (`ranked_round`) plays them.
+    On the track `agents` an agent plays held-out tasks. On the track `methods` a federated method trains, and the policy of its
+    last or best round (`ranked_round`) plays the held-out tasks.
 
     Examples:
         >>> suite = load_suite("agents-v1")
@@ -238,58 +240,58 @@ class Suite(Settings):
         ('agents', 'success')
     """
 
-    name: Name = Field(description="its name; it may end with the version, as in agents-v1")
+    name: Name = Field(description="name of the suite; it may end with the version, as in agents-v1")
     version: int = Field(
-        default=1, ge=1, description="version of the definition; results of different ones are not compared"
+        default=1, ge=1, description="version of the definition; results of different versions are not compared"
     )
     track: Track = Field(description="agents: an agent plays; methods: a federated method trains an agent")
-    title: Text = Field(description="one line about it, for lists and pages")
-    about: Text = Field(default="", description="a paragraph about it")
+    title: Text = Field(description="one line about the suite, for lists and pages")
+    about: Text = Field(default="", description="a paragraph about the suite")
     expected: tuple[Expectation | Text, ...] = Field(
         default=(),
-        description="what is expected, written down before it is played; as a text it is shown and not tested",
+        description="expectations, written down before the suite is played; one that is a text is shown and not tested",
     )
-    paper: Text | None = Field(default=None, description="paper whose numbers are shown next to it")
+    paper: Text | None = Field(default=None, description="paper whose numbers are shown beside the suite's")
     config: str | dict[str, Any] | None = Field(
         default=None, description="methods: a configuration, or a preset's name with :VARIANT,... after it"
     )
     changes: tuple[str, ...] = Field(default=(), description="methods: changes to the configuration of every scenario")
     scenarios: dict[Name, Scenario] = Field(
         min_length=1,
-        description="what is played, by name: environments (agents), or changes to the configuration (methods)",
+        description="scenarios by name: environments (agents), or changes to the configuration (methods)",
     )
     seeds: tuple[int, ...] = Field(default=(0,), min_length=1, description="the seeds of the runs of every entry")
     world: tuple[str, ...] = Field(
-        default=(), description="methods: changes with which every seed has a world of its own; {seed} is its number"
+        default=(), description="methods: changes that give every seed its own world; {seed} stands for its number"
     )
     first_world: int = Field(default=0, ge=0, description="methods: number of the world of seed 0")
-    replicates: dict[int, Replicate] = Field(default_factory=dict, description="methods: the worlds, by seed")
+    replicates: dict[int, Replicate] = Field(default_factory=dict, description="methods: the worlds' digests, by seed")
     ranking: Ranking = Field(default=Ranking(), description="the held-out tasks that rank, and how they are played")
     selection: Selection = Field(
         default=Selection(), description="methods: the tasks by which the best round is chosen"
     )
     rank_by: str = Field(default="success", description="the measure that ranks")
     ranked_round: Literal["best", "last"] = Field(
-        default="best", description="methods: the round that is ranked; best: of those that `selection` evaluates"
+        default="best", description="methods: the ranked round; best: the best of those that `selection` evaluates"
     )
     target: float | None = Field(default=None, description="methods: success on `val` to be reached")
     pass_powers: tuple[int, ...] = Field(default=(), description="k of pass^k, at most ranking.repeats")
     budget: Budget = Field(default=Budget(), description="methods: the most rounds, episodes and bytes of an entry")
-    baselines: dict[Name, Baseline] = Field(default_factory=dict, description="the package's own entries, by name")
+    baselines: dict[Name, Baseline] = Field(default_factory=dict, description="the suite's own entries, by name")
     row_adapters: bool = Field(
         default=False,
         exclude_if=not_,
-        description="methods: a method may set agent.adapter, which is otherwise the suite's",
+        description="methods: true if a method may set agent.adapter, which otherwise belongs to the suite",
     )
-    tuning: Tuning | None = Field(default=None, description="methods: what `bench tune` tries of every row, and where")
+    tuning: Tuning | None = Field(default=None, description="methods: grid and worlds of the search by `bench tune`")
     chosen: dict[Name, Chosen] = Field(
-        default_factory=dict, description="methods: what it chose; read from the file beside the suite"
+        default_factory=dict, description="methods: settings that it chose; read from the file beside the suite"
     )
     pairs: tuple[tuple[str, str], ...] = Field(default=(), description="entries whose difference is reported")
     gains: tuple[Gain, ...] = Field(default=(), description="methods: differences of differences that are reported")
     smallest_difference: float = Field(default=0.0, ge=0, description="the smallest difference that counts")
     spread: float | None = Field(
-        default=None, gt=0, description="methods: standard deviation of the difference of two runs, from earlier ones"
+        default=None, gt=0, description="methods: standard deviation of the difference of two runs, from earlier runs"
     )
     control: tuple[str, str] | None = Field(
         default=None, description="methods: two baselines that are one method under two streams"
@@ -311,7 +313,7 @@ class Suite(Settings):
             )
         repeats = min(self.get_ranking(name).repeats for name in self.scenarios)
         if (highest := max(self.pass_powers, default=0)) > repeats:
-            raise ValueError(f"pass^{highest} needs as many repeats of a task, there are {repeats}")
+            raise ValueError(f"pass^{highest} needs {highest} repeats of a task, there are {repeats}")
         return self
 
     @model_validator(mode="after")
@@ -395,8 +397,8 @@ class Suite(Settings):
 
     @model_validator(mode="after")
     def _check_expected(self) -> Self:
-        """Refuse what cannot be decided: a difference, or a margin of equality, that these seeds would mostly miss, even if
-        nothing but the planned comparisons were made."""
+        """Refuse expectations that the seeds cannot decide: differences, or margins of equality, that four of five experiments
+        would not find even if only the planned comparisons were made."""
         for one in self.expected if self.track == "methods" else ():
             if not isinstance(one, Expectation):
                 if self.spread is not None:
@@ -422,13 +424,13 @@ class Suite(Settings):
 
     @property
     def whole(self) -> str:
-        """Where entries are ranked: in the mean over scenarios (`WHOLE`), or in the only scenario."""
+        """The scenario by which entries are ranked: the mean over scenarios (`WHOLE`), or the only scenario."""
         return WHOLE if len(self.scenarios) > 1 else next(iter(self.scenarios))
 
     @property
     def comparisons(self) -> list[tuple[str, str, str]]:
-        """The planned comparisons of two entries, each with its scenario or the mean over all. Those of `pairs` are made in
-        every scenario and in the mean; so are expectations, unless they name scenarios."""
+        """The planned comparisons: two entries and a scenario or the mean over all. `pairs` are compared in every scenario and in
+        the mean, and so are expectations that name no scenarios."""
         everywhere = list(dict.fromkeys([*self.scenarios, self.whole]))
         planned = [(*pair, name) for pair in self.pairs for name in everywhere]
         for one in self.expected:
@@ -438,14 +440,15 @@ class Suite(Settings):
 
     @property
     def family(self) -> int:
-        """The number of comparisons of the suite's own baselines that are corrected together: planned ones, all pairs, gains."""
+        """The number of comparisons of the suite's own baselines that are corrected together: planned comparisons, all pairs in
+        the mean over scenarios, and gains."""
         ranked = [name for name in self.baselines if name not in (self.control or ())[1:]]
         planned = {(frozenset(one[:2]), one[2]) for one in self.comparisons}
         return len(planned | {(frozenset(pair), self.whole) for pair in combinations(ranked, 2)}) + len(self.gains)
 
     @property
     def power(self) -> float | None:
-        """The smallest difference that the suite decides in four of five experiments, if its spread is known."""
+        """The smallest difference that the suite decides in four of five experiments; None if its spread is unknown."""
         return None if self.spread is None else find_decidable(self.spread, len(self.seeds), max(1, self.family))
 
     @property
@@ -455,11 +458,11 @@ class Suite(Settings):
 
     @property
     def digest(self) -> str:
-        """The digest of what is played, without `DESCRIPTIONS`."""
+        """The digest of the definition without `DESCRIPTIONS`."""
         return digest(self.model_dump(mode="json", exclude=DESCRIPTIONS))
 
     def get_ranking(self, scenario: str) -> Ranking:
-        """The settings by which a scenario's tasks are played for the ranked number: the suite's, with the scenario's own."""
+        """The ranking settings of a scenario: those of the suite, with the scenario's changes."""
         own = self.scenarios[scenario]
         plain: dict[str, Any] = {"ranking": self.ranking.model_dump(exclude_unset=True)}
         for change in filter(changes_ranking, own.changes):
@@ -470,18 +473,18 @@ class Suite(Settings):
 
 
 def describe_few_seeds(suite: Suite) -> str | None:
-    """A sentence for a suite of methods with too few seeds: what these cannot show, and how to play more. Else None."""
+    """A sentence for a suite of methods with too few seeds: the statistics that it lacks, and how to play more. Else None."""
     if suite.track == "agents" or len(suite.seeds) >= MIN_REPLICATES:
         return None
-    lacking = f"no interval, test or rank, which take {MIN_REPLICATES}"
+    lacking = f"no interval, test or rank, which need {MIN_REPLICATES}"
     more = "raise `seeds` in its file"
     if suite.name in list_suites():
-        more = f"raise `seeds` in a copy (fedagentgym bench show {quote_word(suite.name)} > mine.yaml) and play that"
+        more = f"raise `seeds` in a copy (fedagentgym bench show {quote_word(suite.name)} > mine.yaml) and play it"
     return f"{count_things(len(suite.seeds), 'seed')}: {lacking}; for more, {more}"
 
 
 def changes_ranking(change: str) -> bool:
-    """True if a change of the configuration is one of what ranks."""
+    """True if a change is one of the ranking settings."""
     return change.partition("=")[0].partition(".")[0].strip() == "ranking"
 
 
@@ -506,7 +509,7 @@ def load_suite(source: str | Path) -> Suite:
 
     Raises:
         UnknownNameError: If there is no such suite.
-        DataError: If the file is no valid suite.
+        DataError: If the file is no valid suite, or its settings were chosen under another definition.
     """
     suite, path = load_untuned(source), Path(source)
     tuned = path.with_suffix(TUNED)
@@ -523,7 +526,7 @@ def load_suite(source: str | Path) -> Suite:
 
 
 def load_untuned(source: str | Path) -> Suite:
-    """A suite without what was chosen for its rows; see `load_suite`."""
+    """Load a suite without the settings that were chosen for its rows; see `load_suite`."""
     require_type("a suite is a name or the path of a YAML file", source, str, Path)
     path = Path(source)
     if path.suffix in (".yaml", ".yml"):
@@ -538,7 +541,7 @@ def load_untuned(source: str | Path) -> Suite:
 
 
 def parse_suite(text: str, where: str) -> Suite:
-    """The suite of a YAML text; all results of a suite hold the same text, which is parsed once."""
+    """Parse the YAML text of a suite. Since all results of a suite hold the same text, recent texts are cached."""
     try:
         return _parse_known(text)
     except DataError:
@@ -561,7 +564,7 @@ def _parse(text: str, where: str) -> Suite:
 
 
 def to_yaml(suite: Suite) -> str:
-    """The text of a suite that is written beside results: all set fields, in one canonical form."""
+    """The YAML text of a suite that is written beside results: all fields that were set, in one canonical form."""
     plain = suite.model_dump(mode="json", exclude_unset=True)
     text: str = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120)
     return text
@@ -572,9 +575,9 @@ def to_yaml(suite: Suite) -> str:
 
 @dataclass(frozen=True)
 class OpenedScenario:
-    """A scenario with its environment over the ranked split, and, on the methods track, the clients' tasks.
+    """A scenario with its environment over the ranked split and, on the methods track, the division among clients.
 
-    Where every seed has a world of its own, it is that of one seed, and `at` opens the others.
+    If every seed has its own world, this is the scenario in the world of `seed`, and `at` opens the others.
     """
 
     suite: Suite
@@ -595,7 +598,7 @@ class OpenedScenario:
 
     @cached_property
     def ids(self) -> list[str]:
-        """The tasks that are ranked, in order."""
+        """The ids of the tasks that rank, in order."""
         tasks = self.suite.get_ranking(self.name).tasks
         if tasks is not None and tasks > len(self.env.pool):
             raise DataError(f"scenario {self.name!r} asks for {tasks} tasks, there are {len(self.env.pool)}")
@@ -613,7 +616,7 @@ class OpenedScenario:
 
     @property
     def digests(self) -> TaskDigests:
-        """The digests by which the suite fixes its tasks."""
+        """The digests of the tasks, to compare with those in the suite."""
         divided = None if self.client_split is None else self.client_split.digest
         return TaskDigests(pool=self.tasks.pool, task_ids=self.tasks.task_ids, client_split=divided)
 
@@ -625,7 +628,7 @@ class OpenedScenario:
         return {"name": self.name, "env": self.env.id, "options": options, **tasks, **clients}
 
     def check_held_out(self) -> None:
-        """Refuse a split from which agents learn, and on the methods track tasks that clients train on."""
+        """Refuse evaluation on a split from which agents learn, and on the methods track on tasks that clients train on."""
         from fedagentgym.envs import open_env
         from fedagentgym.experiment.opened import check_evaluated, check_held_out
 
@@ -639,7 +642,7 @@ class OpenedScenario:
                 check_held_out(self.client_split, env, one.split, one.tasks)
 
     def check(self) -> None:
-        """Refuse other tasks than those that the suite was published with."""
+        """Raise if the tasks differ from those with which the suite was published."""
         published = self.suite.replicates.get(self.seed)
         own = self.suite.scenarios[self.name]
         listed = own if published is None else published.scenarios.get(self.name, TaskDigests())
@@ -649,18 +652,18 @@ class OpenedScenario:
                 where = f", seed {self.seed}" if self.suite.world else ""
                 raise DataError(
                     f"{self.suite.name}, scenario {self.name!r}{where}: {name} is {here}, the suite was published with"
-                    f" {expected}: these are other tasks than its results are about"
+                    f" {expected}: its results are about other tasks than these"
                 )
 
 
 def make_ranking(suite: Suite, scenario: str, seed: int) -> RankingSettings:
-    """The settings by which a run of a suite is ranked. A method's second stream has the same draws as the first."""
+    """The settings by which a run of a suite is ranked. They do not depend on the method's random stream."""
     played = suite.get_ranking(scenario).model_dump()
     return RankingSettings(**played, round=suite.ranked_round, own_worlds=suite.in_own_worlds, seed=seed)
 
 
 def open_scenario(suite: Suite, name: str, seed: int | None = None) -> OpenedScenario:
-    """The scenario of a suite, in the world of a seed (by default the first), its digests checked."""
+    """Open the scenario of a suite, in the world of a seed (by default the first), and check its digests."""
     from fedagentgym.algorithms.runtime import Runtime
     from fedagentgym.envs import open_env
 
@@ -678,7 +681,7 @@ def open_scenario(suite: Suite, name: str, seed: int | None = None) -> OpenedSce
 
 
 def describe_replicates(suite: Suite) -> dict[int, Replicate]:
-    """The worlds of all seeds as a suite's file lists them; missing agents are made."""
+    """The `replicates` of a suite's file for the worlds of all seeds; missing agents are made."""
     from fedagentgym.experiment.opened import resolve_agent
 
     bare = suite.model_copy(update={"replicates": {}})
@@ -692,7 +695,8 @@ def describe_replicates(suite: Suite) -> dict[int, Replicate]:
 
 
 def find_env(suite: Suite, scenario: str) -> tuple[str, dict[str, Any]]:
-    """The environment of a scenario of the agents track, with its options; any that is only for a machine's user is refused."""
+    """The id and options of the environment of a scenario of the agents track. Options that only a machine's user may set are
+    refused."""
     from fedagentgym.envs.make import read_options
     from fedagentgym.envs.registry import find_env_id
 
@@ -703,8 +707,8 @@ def find_env(suite: Suite, scenario: str) -> tuple[str, dict[str, Any]]:
 
 
 def count_tasks(suite: Suite, scenario: str) -> dict[str, tuple[int, ...]]:
-    """The number of tasks that a scenario plays of each split, or one number for every form in which its data are published.
-    Published data are not opened. A split with fewer tasks than are to be played is refused."""
+    """The number of tasks that a scenario plays of each split, or one number for each form in which its data is published (which
+    is not opened). A split with too few tasks is refused."""
     from fedagentgym.envs.make import env_class, open_env, read_options
     from fedagentgym.envs.protocols import count_published
 
@@ -740,7 +744,7 @@ def make_config(
     plugins: Sequence[str] = (),
     stream: int = 0,
 ) -> RunConfig:
-    """The configuration of a run; a suite that names code is refused, and a method that changes the suite's part."""
+    """Make the configuration of a run. A suite that names code, and a method that changes the suite's settings, are refused."""
     from fedagentgym.experiment.config import list_presets, load_config
     from fedagentgym.experiment.stored import check_foreign_config, is_own_plugin
 
@@ -755,7 +759,7 @@ def make_config(
     ranking = f"ranking={make_ranking(suite, scenario, chosen).model_dump_json()}"
     quiet = ["output.sampled_episodes=0", "output.report=none", "output.trackers=[]", "output.keep_rounds=1"]
     if any("plugins" in assign({}, change) for change in method):
-        raise OptionError(f"{suite.name}: a method's code is named by --plugin, its changes name no plugins")
+        raise OptionError(f"{suite.name}: changes of a method may not set plugins: name its code with --plugin")
     config = suite.config
     assert config is not None
     if isinstance(config, str) and (preset := config.partition(":")[0]) not in list_presets():
@@ -763,7 +767,7 @@ def make_config(
     named = [] if isinstance(config, str) else config.get("plugins") or []
     names_code = not isinstance(named, list) or any(not is_own_plugin(str(one)) for one in named)
     if names_code or any("plugins" in assign({}, change) for change in fixed):
-        raise OptionError(f"{suite.name}: a suite names no code: give its plugins yourself (--plugin)")
+        raise OptionError(f"{suite.name}: a suite may name no code: give its plugins yourself (--plugin)")
     base = load_config(config, [*fixed, "evaluation=null", *evaluation, ranking, *quiet])
     check_foreign_config(base, f"suite {suite.name}")
     found = load_config(base, method, plugins)
@@ -775,14 +779,14 @@ def make_config(
     if touched:
         free = (*FREE, *([ADAPTER] if suite.row_adapters else []))
         raise OptionError(
-            f"{suite.name}: a method changes {join_names(free)} and nothing else, {touched[0]!r} belongs to the suite"
+            f"{suite.name}: a method may change {join_names(free)} only, {touched[0]!r} belongs to the suite"
         )
     return found
 
 
 def check_budget(suite: Suite, config: RunConfig, *, known: bool = True) -> None:
-    """Refuse a run that takes more than the suite allows before it begins. What a method does not declare, or what is not
-    known of it, is counted during the run, as bytes are."""
+    """Refuse, before it begins, a run that needs more rounds or episodes than the suite allows. If the method does not declare
+    its episodes, or its code is not `known`, they are counted during the run, as bytes always are."""
     from fedagentgym.experiment.estimate.plan import plan_work
 
     limits, rounds = suite.budget, config.federation.rounds
@@ -801,21 +805,21 @@ def check_budget(suite: Suite, config: RunConfig, *, known: bool = True) -> None
 
 
 def name_tuning(suite: str) -> str:
-    """The name of the suite of a suite's trials."""
+    """The name of the suite that plays the trials of a suite."""
     return f"{suite}{TUNING}"
 
 
 def make_tuning(suite: Suite) -> Suite:
-    """The suite of the trials: the same in the worlds of its tuning, ranked on the selection split after the last round, and
-    evaluated only before the first round and after the last."""
+    """The suite that plays the trials: the same suite in the worlds of its tuning, ranked on the selection split after the last
+    round, and evaluated only before the first round and after the last."""
     if suite.tuning is None:
-        raise OptionError(f"{suite.name} names no grid: a suite that is tuned has a section `tuning`")
+        raise OptionError(f"{suite.name} has no grid: add a section `tuning` to the suite")
     plain = suite.model_dump(mode="json", exclude_unset=True)
     for key in (*_TEXTS, "secret", "replicates", "target", "smallest_difference"):
         plain.pop(key, None)
     if suite.tuning.scenarios:
         plain["scenarios"] = {name: plain["scenarios"][name] for name in suite.tuning.scenarios}
-    for scenario in plain["scenarios"].values():  # the digests are of the ranked tasks, or of the first reported world
+    for scenario in plain["scenarios"].values():  # the suite's digests are of other tasks
         for key in TaskDigests.model_fields:
             scenario.pop(key, None)
         if "changes" in scenario:
@@ -827,7 +831,8 @@ def make_tuning(suite: Suite) -> Suite:
 
 
 def find_definition(name: str, own: Suite | None = None) -> Suite | None:
-    """The definition of a result's suite: the reader's own if given, else the package's; for trials the suite of trials."""
+    """The definition of a result's suite: the reader's own suite if given, else the package's, or None if the package has none.
+    For results of trials it is the suite of trials of these."""
     base = name.removesuffix(TUNING)
     if own is None and base not in list_suites():
         return None
@@ -836,8 +841,8 @@ def find_definition(name: str, own: Suite | None = None) -> Suite | None:
 
 
 def compute_definition(suite: Suite) -> str:
-    """The digest of all that a choice depends on: what is played in which worlds, the grid, and the rows as they are without
-    it."""
+    """The digest of everything on which a `Choice` depends: the suite of the trials, the grid, and the rows without chosen
+    settings."""
     rows = {name: [*one.changes] for name, one in suite.baselines.items()}
     tuning = None if suite.tuning is None else suite.tuning.model_dump(mode="json")
     played = None if suite.tuning is None else make_tuning(suite).digest
@@ -848,7 +853,7 @@ def compute_definition(suite: Suite) -> str:
 
 
 class Secret(NamedTuple):
-    """The maintainers' secret."""
+    """The maintainers' secret of a suite: the seed of the twin, and the salt of its digest."""
 
     suite: str
     salt: str
@@ -856,17 +861,17 @@ class Secret(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """The part that is published in advance."""
+        """The digest that is published in advance."""
         return bytes_digest(f"fedagentgym twin\n{self.suite}\n{self.salt}\n{self.seed}\n".encode())
 
 
 def draw_secret(suite: Suite) -> Secret:
-    """A new secret, from the operating system's randomness."""
+    """Draw a new secret from the operating system's random numbers."""
     return Secret(suite.name, secrets.token_hex(32), secrets.randbits(SEED_BITS))
 
 
 def read_secret(path: Path) -> Secret:
-    """A secret from the maintainers' file."""
+    """Read a secret from the maintainers' file."""
     match read_json(path):
         case {"suite": str(suite), "salt": str(salt), "seed": int(seed), **others} if not others:
             if 0 <= seed < 1 << SEED_BITS:
@@ -884,7 +889,7 @@ def make_twin(suite: Suite, secret: Secret) -> Suite:
     if suite.secret is None:
         raise OptionError(f"{suite.name} has no secret twin")
     if secret.suite != suite.name or secret.digest != suite.secret.digest:
-        raise DataError(f"this is not the secret whose digest {suite.name} holds")
+        raise DataError(f"this is not the secret whose digest {suite.name} publishes")
     plain = suite.model_dump(mode="json", exclude_unset=True)
     plain |= {"name": name_twin(suite.name), "title": f"{suite.title}, on tasks that nobody knew"}
     del plain["secret"]

@@ -1,11 +1,11 @@
-"""`bench tune`: every row of a suite is tried under the same grid, in worlds that are not reported, and the best setting is kept.
+"""`bench tune`: try every row of a suite on the same grid, in worlds that are not reported, and keep the best setting.
 
-    STORE/SUITE-tuning/ROW.SETTING.zip     a trial: the result of a setting, with its episodes (`results`);
+    STORE/SUITE-tuning/ROW.SETTING.zip     a trial: the result of a setting, with its episodes (`results`)
     STORE/SUITE-tuning/ROW.zip             all trials of a row, when all are finished, as documents of one archive
-    SUITE.tuned.json                       what was chosen of them (`grid`)
+    SUITE.tuned.json                       the chosen settings (`grid`)
 
-A setting is an entry of the suite of trials (`suite.make_tuning`): it is played, resumed, stored and verified as every entry is.
-The choice is computed from verified archives alone, so an interruption of the search does not change it.
+A setting is an entry of the suite of trials (`suite.make_tuning`), and is played, resumed, stored and verified like every entry.
+The choice is computed only from verified archives, so an interruption of the search does not change it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fedagentgym.runs.archive import Archive, write_archive
 
 
 class Setting(NamedTuple):
-    """A setting of a row, the changes by which it differs from the row, and the entry that plays it."""
+    """A setting of a row: the row's name, the changes to the row's configuration, and the entry that plays the setting."""
 
     row: str
     changes: tuple[str, ...]
@@ -38,8 +38,8 @@ class Setting(NamedTuple):
 
 
 def list_settings(suite: Suite) -> list[Setting]:
-    """Every setting of every row that trains, in the order of the grid. One that cannot be played, or that costs more than the
-    suite allows, is refused: every row is tried as often as its grid says."""
+    """Every setting of every row that trains, in the order of the grid. If a setting cannot be played, or costs more than the
+    suite allows, an error is raised, so that no setting of a grid is left out."""
     tuning, trials = suite.tuning, make_tuning(suite)
     assert tuning is not None
     bare, scenario = suite.model_copy(update={"chosen": {}}), next(iter(trials.scenarios))
@@ -48,7 +48,7 @@ def list_settings(suite: Suite) -> list[Setting]:
         base = make_config(trials, scenario, row.changes)
         if row.stream or not base.federation.rounds:
             continue
-        # a step on public tasks is one of a client's steps, so it grows with them
+        # steps on public tasks are scaled like the clients' steps
         tasks = {TASKS: base.learning.tasks_per_step}
         if PUBLIC in base.algorithm:
             tasks[f"algorithm.{PUBLIC}"] = int(base.algorithm[PUBLIC])
@@ -62,7 +62,7 @@ def list_settings(suite: Suite) -> list[Setting]:
                 if not all(number.is_integer() for number in (*larger.values(), fewer)):
                     raise OptionError(
                         f"{suite.name}, row {row.name!r}: {steps} steps of {tasks[TASKS]} tasks cannot be made"
-                        f" {point.step_size:g} times as large for as many episodes: name other step sizes for it"
+                        f" {point.step_size:g} times as large with the same number of episodes: give the row other step sizes"
                         f" (tuning.rows.{row.name}.step_size)"
                     )
                 changes += [f"{key}={round(size)}" for key, size in larger.items()]
@@ -81,7 +81,7 @@ def list_settings(suite: Suite) -> list[Setting]:
 
 
 def _name_point(row: str, point: Point) -> str:
-    """The name of a setting's entry, which says what is tried as long as it is short."""
+    """The name of a setting's entry: the row with the values, or with a digest if the name would exceed 80 characters."""
     name = f"{row}.rate-{point.learning_rate:g}.step-{point.step_size:g}"
     if point.knob is not None:
         name += f".{point.knob.rpartition('.')[2]}-{slugify(json.dumps(point.value))}"
@@ -89,8 +89,8 @@ def _name_point(row: str, point: Point) -> str:
 
 
 def tune(suite: Suite, out: Path, store: Path, workers: int = 0, rows: Sequence[str] = ()) -> Choice | None:
-    """Play every setting of these rows, of all by default, that is not in the store, verify all trials, and choose; nothing is
-    chosen as long as trials of other rows are missing."""
+    """Play every setting of these rows (by default of all rows) that is not in the store, verify all trials, and choose. If
+    trials of other rows are missing, nothing is chosen and None is returned."""
     settings = list_settings(suite)
     known = list(dict.fromkeys(one.row for one in settings))
     if unknown := [row for row in rows if row not in known]:
@@ -114,7 +114,7 @@ def tune(suite: Suite, out: Path, store: Path, workers: int = 0, rows: Sequence[
             verified, result = verify(archive, suite=suite), Result(archive)
             if result.entry.identity != one.entry.publish().identity:
                 raise OptionError(
-                    f"{format_path(wholes[one.row])}, {archive.name} is another setting than {one.entry.title}: move it, or"
+                    f"{format_path(wholes[one.row])}: {archive.name} is another setting than {one.entry.title}: move it, or"
                     " name another --store"
                 )
             reached = result.numbers.overall[suite.rank_by]
@@ -133,7 +133,7 @@ def tune(suite: Suite, out: Path, store: Path, workers: int = 0, rows: Sequence[
 
 
 def _join_trials(whole: Path, archives: Sequence[Path]) -> None:
-    """Write the finished trials of a row as the documents of one archive, unless it is there, and remove their own."""
+    """Write the finished trials of a row as the documents of one archive, unless it exists, and remove their own archives."""
     if not whole.is_file():
         write_archive(whole, {archive.name: archive.read_bytes() for archive in archives}, [])
     for archive in archives:
@@ -141,8 +141,8 @@ def _join_trials(whole: Path, archives: Sequence[Path]) -> None:
 
 
 def list_edges(suite: Suite, choice: Choice) -> dict[str, list[str]]:
-    """The axes of each row whose chosen value is an end of what was tried, so that the best may lie beyond. Axes with only
-    two values, and knobs whose values are not all numbers, have no ends that say so, and are left out."""
+    """For each row, the axes of the grid whose chosen value is the smallest or the largest one, so that a better value may lie
+    outside the grid. Axes with fewer than three values, and knobs whose values are not all numbers, are left out."""
     assert suite.tuning is not None
     found = {}
     for row, tried in choice.rows.items():

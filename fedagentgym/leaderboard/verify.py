@@ -1,11 +1,11 @@
-"""`bench verify`: checks a result, and reports for each claim whether it was proven or cannot be.
+"""`bench verify`: check a result, and report for each claim whether it was proven or cannot be proven.
 
-Proven is what follows from the episodes, since each is replayed in the verifier's own environment: that these actions earn these
-rewards, that no task or seed is missing or repeated, and every number computed from them. Which agent played is proven if it is a
-program of this package, or if its weights are available (`models`): on the methods track those of the ranked rounds, on the tasks
-that rank and on the curve's. What other rounds did is as the submitter wrote it, so that the choice among them is not proven. The
-cost of a run and the replies of a hosted model are not proven either. A method's own code is loaded only on the verifier's
-request, since it comes from the submitter.
+Every episode is replayed in the verifier's own environment. This proves that the actions earn the recorded rewards, that no task
+or seed is missing or repeated, and every number that is computed from the episodes. The agent that played is proven if it is a
+program of this package, or if its weights are given (`models`). On the methods track these are the weights of the ranked rounds,
+which play the ranked tasks and those of the curve again. Replies of other rounds are not proven, nor is the choice among rounds.
+The cost of a run and the replies of a hosted model are not proven either. A method's own code comes from the submitter and is
+loaded only if the verifier asks for it.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ ABOUT = {
 
 @dataclass(frozen=True)
 class Held:
-    """A result with the suite against which it is checked; `plugins` is the method's code that the verifier has loaded."""
+    """A result with the suite against which it is checked. `plugins` are the plugins of the method that the verifier loaded."""
 
     result: Result
     suite: Suite
@@ -124,8 +124,8 @@ class Held:
 
 
 class PlayerCheck(NamedTuple):
-    """The finding about the player: `about` says how it was checked, `everywhere` is true if that holds for all runs, `exact` if
-    every episode was the same, down to the numbers of tokens."""
+    """The finding about the player. `about` says how it was checked. `everywhere` is true if all runs were played again and no
+    number was better as recorded. `exact` is true if all episodes have the same replies and numbers of tokens."""
 
     about: str
     everywhere: bool
@@ -135,10 +135,10 @@ class PlayerCheck(NamedTuple):
 def verify(
     path: Path, *, suite: Suite | None = None, models: Sequence[Path] = (), plugins: Sequence[str] = ()
 ) -> Verification:
-    """Check a result, an archive or a folder of runs; raises `RefutedError` at the first false claim.
+    """Check a result, which is an archive or a folder of runs. `RefutedError` is raised at the first false claim.
 
     `suite` is the definition of a suite outside of the package. `models` are folders of the weights that are claimed to
-    have played, `plugins` the already loaded code of the method.
+    have played. `plugins` are plugins of the method, which must be loaded.
     """
     result = Result(path)
     archive = result.archive
@@ -149,14 +149,14 @@ def verify(
     with refute("configuration", "the entry's agent: "):
         if archive is not None and entry != entry.publish():
             raise RefutedError("schema", "entry.json: a published entry names no path and no secret")
-    # the definition to check against is the package's, or the verifier's own; never the submitted one
+    # the result is checked against the package's or the verifier's own definition, never against the submitted one
     own = find_definition(name, suite)
     if own is None:
         raise RefutedError("suite", f"{name!r} is no suite of this package: give its definition with --suite FILE")
     if result.suite.digest != own.digest or name != own.name:
         there = f"the result is of {name}, version {result.suite.version} ({result.suite.digest[:19]}...)"
         raise RefutedError("suite", f"{there}, the suite is {own.name}, version {own.version} ({own.digest[:19]}...)")
-    # every scenario under every seed; on the agents track of the scenarios that were played
+    # every scenario (on the agents track, of those that were played) under every seed
     scenarios = [one for one in own.scenarios if own.track == "methods" or one in result.scenarios] or own.scenarios
     due = [(scenario, seed) for scenario in scenarios for seed in own.seeds]
     if list(result.keys) != due:
@@ -165,7 +165,7 @@ def verify(
         raise RefutedError("complete", f"runs: {absent} is missing or wrong: {len(result.keys)} of {len(due)}")
     held = Held(result, own, {name: open_scenario(own, name) for name in result.scenarios}, tuple(plugins))
     _check_entry(held)
-    if archive is not None:  # an archive holds nothing besides that a reader might take for checked
+    if archive is not None:  # refuse other files in the archive, which a reader might take for checked
         for run in archive.digests.runs:
             if others := [one.name for one in run.files if not _PART_OF_A_RUN.fullmatch(one.name)]:
                 raise RefutedError("digests", f"{run.name}: {others[0]} belongs to no run")
@@ -183,7 +183,7 @@ def verify(
 
 
 def _check_entry(held: Held) -> None:
-    """The entry's identity: an agent or a method, and a baseline only if it is one."""
+    """Check that the entry fits its track, and that an entry marked as a baseline is the suite's baseline of that name."""
     entry, suite = held.result.entry, held.suite
     if (entry.agent is None) != held.is_method or (entry.changes and not held.is_method):
         raise RefutedError("schema", "an entry has an agent on the agents track and changes on the methods track")
@@ -194,11 +194,11 @@ def _check_entry(held: Held) -> None:
     with refute("configuration", "the entry calls itself a baseline: "):
         own = make_baseline(suite, entry.name)
     if entry.title != own.title or canonical_json(entry.identity) != canonical_json(own.identity):
-        raise RefutedError("configuration", f"the entry is not the suite's baseline {entry.name!r}, as it calls itself")
+        raise RefutedError("configuration", f"the entry calls itself the suite's baseline {entry.name!r}, but differs")
 
 
 def compare_record(where: str, record: RunRecord, **expected: object) -> None:
-    """Check parts of a record that say what was run, not what came out."""
+    """Check fields of a record that describe the run, as opposed to its outcome."""
     for name, value in expected.items():
         if getattr(record, name) != value:
             problem = "is not what the suite and the entry give"
@@ -209,7 +209,7 @@ def compare_record(where: str, record: RunRecord, **expected: object) -> None:
 
 
 def make_agent_due(held: Held, key: RunKey, agent: AgentRecord) -> Due:
-    """The content of a run of the agents track."""
+    """The content that a run of the agents track must have."""
     opened = held.open(key)
     settings = choose_settings(opened, held.result.entry)
     config = make_evaluation_config(opened, held.result.entry, key[1])
@@ -219,7 +219,7 @@ def make_agent_due(held: Held, key: RunKey, agent: AgentRecord) -> Due:
 
 
 def _check_agent(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> Examined:
-    """A run of the agents track: its configuration, its agent and its episodes."""
+    """Check a run of the agents track: its configuration, its agent and its episodes."""
     opened, where = held.open(key), name_run(key)
     with refute("configuration", f"{where}: "):
         settings = load_settings(held.result.entry, held.suite.ranking.temperature)
@@ -241,7 +241,7 @@ def _check_agent(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> 
     found = check_run(run, make_agent_due(held, key, agent), where)
     turns, usage = record.spent.env_steps, record.usage
     if (usage is not None) != (kind == "hosted"):
-        raise RefutedError("recomputed", f"{where}: only a hosted model has a count of requests, and every one has")
+        raise RefutedError("recomputed", f"{where}: hosted models, and no other agents, have a count of requests")
     if usage is not None and usage.requests != turns:
         raise RefutedError("recomputed", f"{where}: {usage.requests} answers were counted for {turns} turns")
     if usage is not None and usage.uncounted > usage.requests:
@@ -253,7 +253,7 @@ def _check_agent(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> 
 
 
 def make_due(held: Held, key: RunKey, config: RunConfig) -> Due:
-    """The content of a run of the methods track."""
+    """The content that a run of the methods track must have."""
     suite, opened = held.suite, held.open(key)
     env = open_env(opened.env.id, **{**opened.options, "split": suite.selection.split})
     ids, last = env.pool.ids[: suite.selection.tasks], config.federation.rounds
@@ -269,7 +269,7 @@ def make_due(held: Held, key: RunKey, config: RunConfig) -> Due:
 def check_config(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> RunConfig:
     """Check that the configuration is the one that the suite and the method's changes give.
 
-    A method from a plugin is not loaded: then the suite's part is compared, and the rest is accepted.
+    If the method needs plugins that the verifier has not loaded, only the suite's part is compared.
     """
     entry, where, known = held.result.entry, name_run(key), held.is_known
     place = f"{where}: config.yaml"
@@ -278,7 +278,7 @@ def check_config(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> 
         own = [one for one in entry.changes if held.suite.row_adapters and one.startswith(ADAPTER)]
         changes, plugins = (entry.changes, held.plugins) if known else (own, ())
         made = make_config(held.suite, key[0], changes, seed=key[1], plugins=plugins, stream=entry.stream)
-    # plugins under the paths that they had where the method was run, which the digest depends on
+    # plugins keep the paths of the machine that ran the method, since the digest depends on them
     named, there = packed.get("plugins"), tuple(made.plugins)
     if isinstance(named, list) and [Path(str(one)).name for one in named] == [Path(one).name for one in made.plugins]:
         there = tuple(map(str, named))
@@ -306,7 +306,7 @@ def check_config(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> 
 
 
 def _check_method(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> Examined:
-    """A run of the methods track: its configuration, its episodes, the choice of its round, and its costs."""
+    """Check a run of the methods track: its configuration, its episodes, the choice of its round, and its costs."""
     where, opened = name_run(key), held.open(key)
     config = held.configs[key] = check_config(held, key, run, record)
     client_split = opened.client_split
@@ -318,7 +318,7 @@ def _check_method(held: Held, key: RunKey, run: RunFolder, record: RunRecord) ->
     plan = plan_work(config) if held.is_known else None
     if (fault := _find_cost_fault(held.suite, record, config, plan, client_split)) is not None:
         raise RefutedError("budget", f"{where}: {fault}")
-    # an expert that is asked a question twice in a round answers it once, so fewer may be played to score
+    # an expert answers a question only once per round, so the episodes to score may be fewer than planned
     if plan is None or any(
         spent.episodes
         < plan.count_until(spent.rounds).episodes + plan.preparation.scored * plan.card.count_preparations(spent.rounds)
@@ -331,7 +331,8 @@ def _check_method(held: Held, key: RunKey, run: RunFolder, record: RunRecord) ->
 def _find_cost_fault(
     suite: Suite, record: RunRecord, config: RunConfig, plan: WorkPlan | None, client_split: ClientSplit
 ) -> str | None:
-    """A sentence if the costs do not grow, do not end where the run ends, exceed the budget or what the configuration takes."""
+    """The fault of the recorded costs, as a sentence; None if they grow with the rounds, end where the run ends, and exceed
+    neither the budget nor the costs of the configuration."""
     spent, points = record.spent, record.curve
     for before, after in pairwise((*(point.spent for point in points), spent)):
         if any(getattr(before, name) > getattr(after, name) for name in Spent.model_fields):
@@ -367,20 +368,20 @@ def _find_cost_fault(
 # ---- replies ----------------------------------------------------------------------------------------------------------
 
 # An agent's replies follow from its weights, the prompt and the episode's random stream. Arithmetic on another machine may change
-# a token now and then, after which the rest of an episode differs; so a small share of a cell's episodes may differ. An episode
-# that differs counts as it was played again: where that makes the result worse, the agent is not proven to have produced it.
+# single tokens, after which the rest of the episode differs, so a small share of a run's episodes may differ. The numbers are
+# computed again with the new episodes. If a number is better as recorded, the agent is not proven to have produced the result.
 
 PARALLEL = EvaluationSettings().parallel_episodes
 MAX_DIFFERENT_SHARE = 0.02
-"""Share of a cell's episodes on one split that may differ if weights are used on another machine; of ten or more, one may."""
+"""Share of a run's episodes on one split that may differ when weights play on another machine; of ten or more, one always may."""
 CONFIG = "config.json"
-"""The file by which a folder of weights is known."""
+"""The file that marks a folder of weights."""
 PROGRAMS = ("expert", "random")
 
 
 class PlayedAgain(NamedTuple):
-    """The episodes of a cell on one split: how many have the same replies, and the first number that is better as it is written
-    than with the episodes as they were played again."""
+    """The comparison of a run's episodes on one split with a new play: how many of them are the same, and a sentence on the first
+    number that is better as recorded than in the new play."""
 
     where: str
     same: int
@@ -389,7 +390,7 @@ class PlayedAgain(NamedTuple):
 
 
 def check_own_agent(held: Held) -> PlayerCheck | None:
-    """Programs and models of this package play again by themselves, if what they need is installed; others cannot be verified."""
+    """Let a program or model of this package play again, if its dependencies are installed; for other agents return None."""
     agent, *others = [run.record.agent for run in held.runs.values()]
     name, named = agent.settings.get("name"), {one.weights for one in (agent, *others)}
     if agent.kind == "program" and name in PROGRAMS and isinstance(AGENTS.get_target(name), str):
@@ -408,10 +409,10 @@ def check_own_agent(held: Held) -> PlayerCheck | None:
 
 
 def check_model(held: Held, places: Sequence[Path]) -> PlayerCheck:
-    """Play again with given weights: they must be those that the result names, and give the same replies.
+    """Play again with given weights, which must be those that the result names and give the same replies.
 
-    Agents track: one model, the one that the result names; for a tiny agent one for each environment. Methods track: policies,
-    of which each run is played by the one that it names. A folder may hold folders of weights.
+    On the agents track they are one model, or for a tiny agent one per environment. On the methods track they are policies, and
+    each run is played by the policy that it names. A folder in `places` may hold folders of weights.
     """
     first = next(iter(held.runs))
     agent = held.runs[first].record.agent
@@ -466,8 +467,8 @@ def check_model(held: Held, places: Sequence[Path]) -> PlayerCheck:
 
 
 def play_again(held: Held, key: RunKey, player: Player, kind: str, *, on_val: bool = False) -> PlayedAgain:
-    """Play the ranked episodes of a run again, or those on the curve's split of its ranked round; compare the replies, the number
-    of tokens of each, and the numbers."""
+    """Play the ranked episodes of a run again, or with `on_val` those of its ranked round on the curve's split. Compare the
+    replies, their numbers of tokens, and the measures."""
     run, suite, opened, env = held.runs[key], held.suite, held.open(key), held.open(key).env
     written, part, seed = run.ranked, suite.get_ranking(key[0]), derive(key[1], "ranked")
     if on_val:
@@ -500,8 +501,8 @@ def play_again(held: Held, key: RunKey, player: Player, kind: str, *, on_val: bo
 
 
 def _measure(held: Held, key: RunKey, groups: tuple[Group, ...], on_val: bool) -> dict[str, float]:
-    """The numbers that rank a run with these episodes: the suite's measure, and the success of every category; on val the success
-    alone."""
+    """The measures of a run with these episodes: the ranked measure, success, score, and success by category; with `on_val` only
+    success."""
     ranked = measure_groups(groups, None, None, CONFIDENCE)
     if on_val:
         return {"success": ranked.overall["success"]["mean"]}
@@ -519,7 +520,7 @@ def _measure(held: Held, key: RunKey, groups: tuple[Group, ...], on_val: bool) -
 
 
 def _list_claims(held: Held, player: PlayerCheck | None) -> list[Claim]:
-    """The claims: what was proven, and what cannot be; `player` is the finding about the player, if it was checked."""
+    """The claims that were proven, and those that cannot be. `player` is the finding about the player, if it was checked."""
     proven = ["schema", "digests", "suite", "complete", "replayed", "recomputed"]
     unproven = ["about"]
     checked = list(held.runs.values())
@@ -562,17 +563,18 @@ def _list_claims(held: Held, player: PlayerCheck | None) -> list[Claim]:
 
 
 def write_verification(found: Verification, path: Path, verified: Path, rerun: Rerun | None) -> None:
-    """Write what was found into the verifier's own folder; an earlier rerun of the same result is kept."""
+    """Write the findings into the verifier's own folder. Without `rerun` an earlier rerun of the same archive is kept."""
     result = Result(path, [verified])
     if result.archive is None:
-        raise OptionError(f"{format_path(path)} is a folder of runs: findings are kept of archives (`bench pack`)")
+        raise OptionError(f"{format_path(path)} is a folder of runs: only archives have findings (`bench pack`)")
     before = result.verification
     rerun = rerun or (None if before is None else before.rerun)
     write_atomic(result.list_findings()[0], format_document(found.model_copy(update={"rerun": rerun})))
 
 
 def describe_rerun(path: Path, again: Sequence[Path], by: str) -> Rerun:
-    """The numbers of own results (`again`) of a submitted entry; each must be of that entry, on its suite or on the twin."""
+    """The measures of the maintainers' own results (`again`) of a submitted entry. Each must be of that entry, on its suite or on
+    the secret twin."""
     submitted, found = Result(path), Rerun(date="", by=by)
     for place in again:
         made = Result(place)

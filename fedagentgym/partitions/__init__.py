@@ -1,4 +1,4 @@
-"""The division of tasks and environment variants among clients. Imports nothing about models."""
+"""The division of tasks and environment variants among clients. This package imports no code for models."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Client splits for other libraries, and divisions made by other libraries as client splits.
 
-A Hugging Face data set whose rows are in the pool's order is divided by row numbers; `fedagentgym.bridges.flower_datasets`
-divides one by the task ids in its rows. A division made elsewhere is given as a mapping client -> task ids.
+A Hugging Face data set whose rows are in the pool's order is divided by row numbers. `fedagentgym.bridges.flower_datasets`
+divides a data set by the task ids in its rows. A division made elsewhere is passed as a mapping client -> task ids.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def get_row_indices(client_split: ClientSplit) -> list[list[int]]:
         client_split: The split.
 
     Returns:
-        For each client the row numbers of its tasks, ascending, as `dataset.select` takes them.
+        For each client, the ascending row numbers of its tasks, in the form that `dataset.select` takes.
 
     Examples:
         >>> from fedagentgym.partitions import federate
@@ -51,7 +51,7 @@ def import_client_split(
     roles: Mapping[str, Iterable[str]] | None = None,
     pool: TaskPool | None = None,
 ) -> ClientSplit:
-    """Make a client split of a division that was made elsewhere.
+    """Make a client split from a division that was made elsewhere.
 
     Args:
         env_id: Id of the environment.
@@ -62,11 +62,11 @@ def import_client_split(
         pool: Tasks of your own in place of those that the environment loads.
 
     Returns:
-        The client split; `verify` cannot make it again, since no sampler made it.
+        The client split. No sampler made it, so `verify` cannot sample it again.
 
     Raises:
-        OptionError: If the split is one of evaluation.
-        DataError: If there are no clients, one holds a task twice, or a task is not in the pool.
+        OptionError: If the split is an evaluation split.
+        DataError: If there are no clients, a client holds a task twice, or a task is not in the pool.
     """
     options = dict(env or {})
     cls = env_class(env_id)

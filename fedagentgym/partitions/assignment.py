@@ -1,14 +1,14 @@
-"""Which client holds which items: two integer arrays, whatever the number of clients; and the random draws that make them.
+"""Assignments of items to clients, stored as two integer arrays, and the random draws that make them.
 
-Every client draws from its own stream (`sample_distinct`, `sample_category_counts`). Sizes are Beta-shaped, scaled and rounded
-(Algorithm 3 of the paper, lines 1-6).
+Every client draws from its own stream (`sample_distinct`, `sample_category_counts`). Sizes follow a Beta distribution and are
+then scaled and rounded (Algorithm 3 of the paper, lines 1-6).
 
 `deal_by_label` hands out the items of each label without sharing. `assign_balanced` places copies: sizes are exact, the
-copies of two items differ by at most one, and no client gets an item twice. Algorithm 3 of the paper walks over the items
-and draws distinct clients in proportion to their remaining places. That takes a weighted draw per item and can run out of
-distinct clients near the end. Dealing gives the same distribution: put every client into a deck as often as it has places,
-shuffle the deck, give it out over the items in order. A client that an item got twice is then exchanged with a random client
-of a random other item such that neither item has a repeat.
+numbers of copies of two items differ by at most one, and no client gets an item twice. Algorithm 3 of the paper walks over
+the items and draws distinct clients in proportion to their remaining capacity. It needs a weighted draw per item and can run
+out of distinct clients near the end. Dealing gives the same distribution: a deck holds every client as often as the client
+has capacity, is shuffled, and is dealt to the items in order. If an item got a client twice, one of the two is exchanged with
+a random client of a random other item such that neither item has a repeat.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
-    """Which client holds which items, as two integer arrays: `len(assignment)` clients, `assignment[3]` the items of one.
+    """The items of each client, as two integer arrays. `assignment[3]` are the items of client 3.
 
     Attributes:
         offsets: Client k holds `items[offsets[k]:offsets[k + 1]]`.
@@ -50,21 +50,21 @@ class Assignment:
 
     @classmethod
     def from_lists(cls, lists: Iterable[Iterable[int]]) -> Assignment:
-        """Make an assignment of the numbers of each client's items, in any order."""
+        """Make an assignment from one list of item numbers per client, in any order."""
         rows = [np.sort(np.fromiter(row, dtype=np.int64)) for row in lists]
         sizes = np.array([row.size for row in rows], dtype=np.int64)
         return cls(compute_offsets(sizes), np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64))
 
     @classmethod
     def from_pairs(cls, clients: Ints, items: Ints, count: int) -> Assignment:
-        """Make an assignment of (client, item) pairs, in any order, for `count` clients."""
+        """Make an assignment for `count` clients from (client, item) pairs in any order."""
         span = int(items.max()) + 1 if items.size else 1
         keys = np.sort(clients * span + items)
         return cls(compute_offsets(np.bincount(clients, minlength=count)), keys % span)
 
     @classmethod
     def concatenate(cls, parts: Iterable[Assignment]) -> Assignment:
-        """Join assignments: the clients of one after those of the other."""
+        """Join assignments: the clients of each follow those of the one before."""
         parts = list(parts)
         sizes = np.concatenate([part.sizes for part in parts])
         return cls(compute_offsets(sizes), np.concatenate([part.items for part in parts]))
@@ -93,11 +93,11 @@ class Assignment:
         return np.bincount(self.items, minlength=items).astype(np.int64)
 
     def renumber(self, names: Ints) -> Assignment:
-        """Replace item i by `names[i]`; `names` ascends, so that the order within clients stays."""
+        """Replace item i by `names[i]`. `names` must ascend, so that the items of a client stay sorted."""
         return Assignment(self.offsets, names[self.items])
 
     def same_as(self, other: Assignment) -> bool:
-        """Return whether every client holds the same items in both."""
+        """Return whether every client holds the same items in both assignments."""
         return np.array_equal(self.offsets, other.offsets) and np.array_equal(self.items, other.items)
 
     def has_repeats(self) -> bool:
@@ -114,8 +114,8 @@ def compute_offsets(sizes: Ints) -> Ints:
 
 
 def deal_by_label(labels: Ints, names: Sequence[str], counts: Ints, seed: int, sampler: str) -> Assignment:
-    """Client k gets `counts[k, label]` items of each label: the label's items in random order, given out in the order of
-    the clients. `sampler` names the random stream."""
+    """Give client k `counts[k, label]` items of each label. The items of a label are shuffled and handed out in the order of the
+    clients. `sampler` names the random stream."""
     clients, items = [], []
     for number, name in enumerate(names):
         members = np.flatnonzero(labels == number)
@@ -131,14 +131,14 @@ _PROPOSALS_PER_PASS = 1 << 18
 
 
 def assign_balanced(sizes: Ints, items: int, stream: Stream) -> Assignment:
-    """Every client k gets `sizes[k]` different items; every item goes to floor or ceil of sum(sizes) / items clients.
+    """Give every client k `sizes[k]` different items, and every item to floor or ceil of sum(sizes) / items clients.
 
-    Needs 0 <= sizes[k] <= items. Always possible: dealing in turn, client after client, is one solution.
+    Requires 0 <= sizes[k] <= items. A solution always exists: deal the items in turn, client after client.
     """
     clients, total = len(sizes), int(sizes.sum())
     if not total:
         return Assignment(compute_offsets(sizes), np.zeros(0, dtype=np.int64))
-    if total * 2 > clients * items:  # deal what each client lacks, which is less
+    if total * 2 > clients * items:  # deal the items that each client lacks, since they are fewer
         lacking = assign_balanced(items - sizes, items, stream)
         held = np.ones((clients, items), dtype=bool)
         held[lacking.owners, lacking.items] = False
@@ -153,7 +153,7 @@ def assign_balanced(sizes: Ints, items: int, stream: Stream) -> Assignment:
 
 
 def _find_repeats(keys: Ints) -> Ints:
-    """Positions that hold the same (item, client) as the position before."""
+    """Positions with the same (item, client) as the position before."""
     return np.flatnonzero(keys[1:] == keys[:-1]) + 1
 
 
@@ -170,12 +170,12 @@ def _mark_first_occurrences(values: Ints) -> NDArray[np.bool_]:
 
 
 def _remove_repeats(keys: Ints, starts: Ints, clients: int, stream: Stream) -> Ints:
-    """Exchange clients between items until no item has one twice; `keys` are sorted item * clients + client."""
+    """Exchange clients between items until no item has a client twice. `keys` are the sorted item * clients + client."""
     for _ in range(_MAX_EXCHANGE_PASSES):
         repeats = _find_repeats(keys)
         if not repeats.size:
             return keys
-        # 1) for every repeat, the first of many random positions that can take its client and give another
+        # 1) for every repeat, the first of many random positions whose exchange of clients makes no new repeat
         tries = min(max(_PROPOSALS_PER_PASS // repeats.size, 4), 2048)
         second = stream.integers(keys.size, size=repeats.size * tries)
         first = np.repeat(repeats, tries)
@@ -201,9 +201,9 @@ def _remove_repeats(keys: Ints, starts: Ints, clients: int, stream: Stream) -> I
 def _repair_one_by_one(keys: Ints, starts: Ints, clients: int, stream: Stream) -> Ints:
     """Resolve the last repeats, for which random partners hardly ever fit.
 
-    Take the repeat whose item has the fewest different clients. Every item that lacks its client then holds some client
-    that this item lacks: otherwise it would hold fewer different clients than this one while having at most one place
-    less, so it would have a repeat and fewer clients itself. So an exchange exists, and each one removes a repeat.
+    Take the item with a repeat that has the fewest different clients. Every item that lacks the repeated client holds some
+    client that this item lacks. Otherwise the other item would hold fewer different clients while having at most one copy
+    less, so it would itself have a repeat and be taken first. So an exchange exists, and each exchange removes a repeat.
     """
     while (repeats := _find_repeats(keys)).size:
         repeated_in = np.bincount(keys[repeats] // clients, minlength=starts.size - 1)
@@ -229,17 +229,17 @@ _MAX_BATCH_ENTRIES = 1 << 19
 
 
 def iter_batches(clients: int, entries_each: int) -> Iterator[range]:
-    """Ranges of clients whose batch fits into the processor's cache. The result does not depend on the size."""
+    """Ranges of clients, small enough that a batch fits into the processor's cache. Draws do not depend on the batch size."""
     step = max(1, _MAX_BATCH_ENTRIES // max(1, entries_each))
     return (range(start, min(start + step, clients)) for start in range(0, clients, step))
 
 
 def sample_distinct(streams: StreamBatch, owner: Ints, size: Ints, want: Ints) -> tuple[Ints, Ints]:
-    """For every group g, `want[g]` distinct numbers below `size[g]`, from the stream of client `owner[g]`.
+    """Draw for every group g `want[g]` distinct numbers below `size[g]`, from the stream of client `owner[g]`.
 
-    Groups are in the order of their owners. Numbers are drawn until enough different ones are found, which gives every
-    set the same probability; if more than half is wanted, the complement is drawn instead. Returns (group, number) pairs,
-    ascending.
+    Groups are in the order of their owners. Numbers are drawn until enough of them differ, which gives every set the same
+    probability. If more than half of the numbers are wanted, the complement is drawn instead. Returns the groups and the
+    numbers of the ascending (group, number) pairs.
     """
     flipped = want > size - want
     draw = np.where(flipped, size - want, want)
@@ -266,14 +266,14 @@ def sample_distinct(streams: StreamBatch, owner: Ints, size: Ints, want: Ints) -
 
 
 def softmax(logits: Floats) -> Ints:
-    """Probabilities of each row in whole units of 2**-40."""
+    """Probabilities of each row, as integers in units of 2**-40."""
     weights = np.exp(logits - logits.max(axis=1, keepdims=True))
     shares: Floats = weights / weights.sum(axis=1, keepdims=True)
     return np.rint(shares * GRID).astype(np.int64)
 
 
 def sample_category_counts(streams: StreamBatch, total: Ints, weights: Ints) -> Ints:
-    """For every client, how `total[k]` draws fall into the categories with the integer weights `weights[k]`."""
+    """Count for every client k the categories of `total[k]` draws with the integer weights `weights[k]`."""
     clients, categories = weights.shape
     ends = np.cumsum(weights, axis=1)
     needed = np.where(ends[:, -1] > 0, total, 0)
@@ -290,10 +290,10 @@ def sample_category_counts(streams: StreamBatch, total: Ints, weights: Ints) -> 
 
 
 def redistribute_overflow(streams: StreamBatch, counts: Ints, weights: Ints, capacity: Ints) -> Ints:
-    """Cut counts to the capacity of their category and redraw the remainder among categories with free capacity.
+    """Cut counts to the capacity of their category and redraw the overflow among categories with free capacity.
 
-    Every pass either places the whole remainder or fills one more category, so there are at most as many passes as
-    categories. If no category with free capacity has a positive weight, the free capacity itself is the weight.
+    Every pass either places all of the overflow or fills one more category, so there are at most as many passes as
+    categories. If no category with free capacity has a positive weight, the free capacities are the weights.
     """
     held, left = np.minimum(counts, capacity), np.maximum(counts - capacity, 0).sum(axis=1)
     while int(left.sum()):
@@ -310,7 +310,7 @@ def redistribute_overflow(streams: StreamBatch, counts: Ints, weights: Ints, cap
 
 
 def compute_total(clients: int, mean: float, overlap: float | None, items: int) -> int:
-    """T: floor(overlap * items) if an overlap is asked for, else floor(clients * mean), computed exactly."""
+    """Compute T, the sum of all sizes: floor(overlap * items) if an overlap is given, else floor(clients * mean)."""
     if overlap is not None:
         return math.floor(Fraction(repr(float(overlap))) * items)
     return math.floor(Fraction(repr(float(mean))) * clients)
@@ -319,7 +319,7 @@ def compute_total(clients: int, mean: float, overlap: float | None, items: int) 
 def sample_beta_sizes(
     seed: int, purpose: str, clients: int, total: int, low: int, mean: float, high: int, dispersion: float
 ) -> Ints:
-    """Sizes between low and high that sum to `total`; the larger the dispersion parameter, the closer to each other."""
+    """Sizes between low and high that sum to `total`. The larger the dispersion parameter, the more alike they are."""
     if low == high:
         return np.full(clients, low, dtype=np.int64)
     share = (mean - low) / (high - low)
@@ -333,10 +333,10 @@ def sample_beta_sizes(
 
 
 def scale_to_sum(sizes: Floats, total: int, low: int, high: int) -> Floats:
-    """Scale sizes by one factor so that they sum to `total`; a size that would leave the bounds stays at the bound.
+    """Scale sizes by one factor so that they sum to `total`; a size that would exceed a bound is set to the bound.
 
-    Scaling first and clipping afterwards would change the sum. Instead, the sizes that violate a bound on the side with
-    the larger total violation are fixed there, and the others are scaled again, until none violates a bound.
+    Scaling first and clipping afterwards would change the sum. Instead, the bound with the larger total violation is taken,
+    the sizes that violate it are set to it, and the others are scaled again, until no size violates a bound.
     """
     most = float(sizes.max(initial=0.0))
     sizes = np.rint(sizes / most * GRID) / GRID if most > 0 else np.ones_like(sizes)
@@ -358,7 +358,7 @@ def scale_to_sum(sizes: Floats, total: int, low: int, high: int) -> Floats:
 
 
 def round_to_sum(sizes: Floats, total: int, low: int, high: int) -> Ints:
-    """Largest remainder: round down, then add one to those with the largest remainders; the sum is exactly `total`."""
+    """Round down, then add one to the sizes with the largest remainders, so that the sum is exactly `total`."""
     exact = np.rint(sizes * (1 << 20)).astype(np.int64)
     whole, remainder = exact >> 20, exact & ((1 << 20) - 1)
     missing = total - int(whole.sum())

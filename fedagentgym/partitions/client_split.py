@@ -61,10 +61,10 @@ class Client:
     """One client of a split: `make` opens its environment.
 
     Attributes:
-        client_split: The split it belongs to.
-        index: Its number, from 0 on.
-        tasks: Ids of its tasks.
-        variant: Its variant of the environment as plain values; None if it plays the unchanged environment.
+        client_split: The split that the client belongs to.
+        index: Number of the client, from 0 on.
+        tasks: Ids of the client's tasks.
+        variant: The client's variant of the environment as plain values; None for the unchanged environment.
     """
 
     client_split: ClientSplit
@@ -79,22 +79,22 @@ class Client:
 
     @property
     def task_set(self) -> TaskSet:
-        """The value that names this client's tasks."""
+        """The `TaskSet` that names this client's tasks."""
         return replace(self.client_split.task_set, ids=self.tasks)
 
     def open_env(self, **options: Any) -> TextEnv:
         """Open an environment over this client's tasks, in its variant, for playing many episodes.
 
         Args:
-            **options: Further options of the environment: those that change no task, the place of its data, and `pool=` with
-                the same digest. `split=` an evaluation split plays held-out tasks in the client's variant.
+            **options: Options of the environment that change no task, paths of its data, or `pool=` with the same digest.
+                With an evaluation split as `split=`, the environment has that split's tasks in the client's variant.
 
         Returns:
             The environment itself.
 
         Raises:
             OptionError: If an option would change the tasks, or is decided by the split.
-            DataError: If a given pool or given data is not the one that was divided.
+            DataError: If the pool or the data is not the one that was divided.
         """
         opened, own = self.client_split, self.client_split.record.env_split
         pool, split = options.pop("pool", None), options.get("split", own)
@@ -126,17 +126,17 @@ class Client:
         return build(opened.env_class, opened.env_options, split=split, variant=self.variant)
 
     def make(self, **options: Any) -> gymnasium.Env[str, str]:
-        """Make the same environment for gymnasium: `gymnasium.make(env_id, client_split=..., client=...)`.
+        """Make the same environment with `gymnasium.make(env_id, client_split=..., client=...)`.
 
         Args:
-            **options: Further options of the environment, of those that change no task; keywords of `gymnasium.make`.
+            **options: Options of the environment that change no task, and keywords of `gymnasium.make`.
 
         Returns:
             The environment, with gymnasium's wrappers.
 
         Raises:
             OptionError: If an option would change the tasks, or is decided by the split.
-            DataError: If a given pool or given data is not the one that was divided.
+            DataError: If the pool or the data is not the one that was divided.
         """
         return gymnasium.make(
             self.client_split.record.env_id, client_split=self.client_split, client=self.index, **options
@@ -149,8 +149,8 @@ class Client:
 
         Args:
             count: Number of copies.
-            vectorization_mode: `sync` runs them in this process, `async` in a process each.
-            **options: Further options of the environment, of those that change no task.
+            vectorization_mode: `sync` runs all copies in this process, `async` runs each in its own process.
+            **options: Options of the environment that change no task.
 
         Returns:
             The vector environment.
@@ -185,11 +185,11 @@ class Clients(Sequence[Client]):
     def __getitem__(self, key: slice) -> list[Client]: ...
 
     def __getitem__(self, key: SupportsIndex | slice) -> Client | list[Client]:
-        """One client, counted from the end if negative, or a list of those that a slice names."""
+        """The client with a number (counted from the end if negative), or the list of clients of a slice."""
         if isinstance(key, slice):
             return [self._client_split.client(index) for index in range(*key.indices(len(self)))]
         if isinstance(key, bool) or not isinstance(key, SupportsIndex):
-            raise OptionError(f"clients are numbered: {show_value(key)} is no number and no slice")
+            raise OptionError(f"clients are numbered: {show_value(key)} is neither a number nor a slice")
         index = operator.index(key)
         return self._client_split.client(index + len(self) if -len(self) <= index < 0 else index)
 
@@ -200,14 +200,14 @@ class Clients(Sequence[Client]):
 class ClientSplit:
     """A pool of tasks and its division among clients; `federate` and `load_client_split` make one.
 
-    It is a sequence of its clients: `len(client_split)`, `client_split[3]`, `client_split[-1]`, `client_split[:10]`, and loops.
+    It is a sequence of its clients: it has a length, supports indexing (`client_split[3]`) and slicing, and can be iterated.
 
     Attributes:
         record: The division as it is stored: a `SplitRecord`.
         pool: The pool that is divided.
         options: Options of the environment that the pool was loaded with.
         table: The pool as samplers see it: a `TaskTable`.
-        task_set: The value that names all tasks of the pool.
+        task_set: The `TaskSet` that names all tasks of the pool.
     """
 
     def __init__(
@@ -248,14 +248,14 @@ class ClientSplit:
         """Return a client.
 
         Args:
-            index: Its number, from 0 on.
+            index: Number of the client, from 0 on.
 
         Returns:
             The client.
 
         Raises:
             OutOfRangeError: If there is no such client.
-            DataError: If its tasks do not match the digest of a stored split.
+            DataError: If the split was stored and the client's tasks do not match their digest.
         """
         tasks = self.record.get_tasks(index)
         return Client(self, int(index), tasks, self.record.variants[index])
@@ -267,7 +267,7 @@ class ClientSplit:
             name: `public`, `auxiliary`, `server` or `warmup`.
 
         Returns:
-            The pool of the role's tasks; that of `server` has no answers.
+            The pool of the role's tasks; the pool of `server` has no answers.
 
         Raises:
             OptionError: If nothing was set aside for this role.
@@ -275,7 +275,7 @@ class ClientSplit:
         require_type("a role is a name", name, str)
         if name not in self.record.roles:
             raise OptionError(
-                f"this split has no role {name!r} ({join_names(self.record.roles) or 'none'} there): ask for it with"
+                f"this split has no role {name!r} (its roles: {join_names(self.record.roles) or 'none'}): make it with"
                 " roles={...}"
             )
         ids = self.record.roles[name]
@@ -292,15 +292,15 @@ class ClientSplit:
 
         Args:
             clients: Numbers of the clients, in the order of the vector's environments; by default all.
-            vectorization_mode: `sync` runs them in this process, `async` in a process each.
-            **options: Further options of the environment, of those that change no task.
+            vectorization_mode: `sync` runs all environments in this process, `async` runs each in its own process.
+            **options: Options of the environment that change no task.
 
         Returns:
             The vector environment.
 
         Raises:
             OutOfRangeError: If there is no such client.
-            OptionError: If no client is named, the vectorization_mode is unknown, or an option would change the tasks.
+            OptionError: If `clients` is empty, the vectorization_mode is unknown, or an option would change the tasks.
         """
         require_type("clients are a list of their numbers", clients, Iterable, type(None))
         vectors: dict[str, Callable[..., gymnasium.vector.VectorEnv[Any, Any, Any]]]
@@ -329,7 +329,7 @@ class ClientSplit:
 
     @cached_property
     def task_set(self) -> TaskSet:
-        """The value that names all tasks of the divided pool."""
+        """The `TaskSet` that names all tasks of the divided pool."""
         record = self.record
         return TaskSet(record.env_id, self.env_options.deciding, record.env_split, record.pool_digest, self.pool.ids)
 
@@ -344,7 +344,7 @@ class ClientSplit:
 
     @cached_property
     def assignment(self) -> Assignment:
-        """The assignment in the numbers of `table`; before all clients are read, their digests are checked."""
+        """The assignment, with tasks numbered as in `table`. The digests of all clients are checked first."""
         record = self.record
         record.check_clients()
         if record.ids is None or len(record.ids) == len(self.table.ids):
@@ -379,21 +379,21 @@ class ClientSplit:
         return plot_client_split(self.record, self.statistics(), path)
 
     def verify(self) -> list[CheckResult]:
-        """Check what the split claims: its digests, its pool, and that the sampler makes it again.
+        """Check digests, pool, roles and labels, that no client holds an evaluation task, and that the seed reproduces the split.
 
         Returns:
-            The checks, each with `name`, `ok` and `detail`; `ok` is None if it cannot be decided here, and then the split as a
-            whole is not verified.
+            The checks, each with `name`, `ok` and `detail`. If a check cannot be decided here, its `ok` is None and the split
+            counts as not verified.
         """
         from fedagentgym.partitions.verification import verify
 
         return verify(self.record, self.pool, self.table, self.assignment, self.options)
 
     def save(self, path: str | Path) -> Path:
-        """Write the split, without its tasks' contents.
+        """Write the split to a file or folder, without the contents of its tasks.
 
         Args:
-            path: `.json` is one file, `.zip` a compressed one; anything else a folder, for more than a million assignments.
+            path: `.json` writes one text file, of at most a million assignments; `.zip` an archive; any other path a folder.
 
         Returns:
             The path.
@@ -406,19 +406,19 @@ class ClientSplit:
     def push_to_hub(self, name: str, *, private: bool = False, licence: str = LICENCE) -> str:
         """Push the split to the Hugging Face Hub as `fedagentgym hub push` does; `load_client_split(name)` opens it.
 
-        The repository holds the split's file, a card, a figure, a table of clients and tasks, and Croissant metadata. Other
-        files that it has are removed.
+        The repository gets the split's file, a card, a figure (with matplotlib), a table of clients and tasks (with pyarrow), and
+        Croissant metadata. Its other files are removed.
 
         Args:
             name: The repository: `OWNER/NAME`.
             private: Whether the repository is private, if it is new.
-            licence: Licence of the split, by the hub's name for it.
+            licence: Licence of the split, by its name on the Hub.
 
         Returns:
             The address of the repository.
 
         Raises:
-            OptionError: If the name or the licence has another form.
+            OptionError: If the name or the licence is malformed.
             DataError: If the hub cannot be reached or refuses the push.
         """
         from fedagentgym.partitions.repository import write_repository
@@ -457,16 +457,16 @@ def federate(
     `federate(env_id)` gives ten clients equal shares of the training tasks, drawn at random without overlap.
 
     Args:
-        env_id: Id of the environment, or its short name, `WebShop`; or an environment, whose options and pool are taken.
+        env_id: Id of the environment, its short name such as `WebShop`, or an environment, whose options and pool are used.
         partition: Name of the sampler.
-        clients: Number of clients. By default those that the tasks name (`natural`, `by_source`), otherwise 10.
+        clients: Number of clients. By default the number that the sampler finds (`natural`, `by_source`), otherwise 10.
         seed: Seed of everything that is random.
-        split: The split whose tasks are divided; those of evaluation never are.
+        split: The split whose tasks are divided; evaluation splits are refused.
         env: Options of the environment.
-        variant: How the clients' environments differ: a kind, or `{"kind": ..., parameter: value}`.
+        variant: The kind of variants by which the clients' environments differ, or `{"kind": ..., parameter: value}`.
         roles: Number of tasks to set aside, by role: `public`, `auxiliary`, `server` or `warmup`.
         server_overlap: Share of the server's tasks that clients hold as well.
-        labels: Which tasks count as solved: a label file, a mapping, or "pool" for the easier half by the tasks' own
+        labels: The tasks that count as solved: a label file, a mapping, or "pool" for the easier half by the tasks' own
             hardness. Labels of the default pools come with the package.
         pool: Tasks of your own in place of those that the environment loads.
         **parameters: Parameters of the sampler, such as `tasks_per_client`, `omega`, `xi` or `beta`.
@@ -541,7 +541,7 @@ def federate(
 
 
 def collect_provenance() -> dict[str, str]:
-    """The date and versions with which a split was made: stored beside the digest, not covered by it."""
+    """Today's date and the versions of the libraries. They are stored with a split, but not covered by its digest."""
     import scipy
 
     return {
@@ -562,8 +562,8 @@ def load_client_split(
     """Open a split file.
 
     Args:
-        path: The file, or the folder of a large split; or `OWNER/NAME` of the Hugging Face Hub, which is pulled once.
-        env: The place of data (`{"data": FOLDER}`) and further options of the environment that change no task.
+        path: The file, the folder of a large split, or a repository `OWNER/NAME` of the Hugging Face Hub, which is pulled once.
+        env: Paths of data (`{"data": FOLDER}`) and other options of the environment that change no task.
         pool: The pool that was divided, if the environment does not load it.
 
     Returns:
@@ -582,7 +582,7 @@ def load_client_split(
                 pull_folder(path, folder, lambda made: split_files.load(split_files.find_in(made)))
             except DataError as error:
                 raise DataError(
-                    f"there is no split file {path} here, and it cannot be had from the hub: {error}"
+                    f"there is no split file {path} here, and it cannot be pulled from the hub: {error}"
                 ) from error
         path = split_files.find_in(folder)
     return open_client_split(path, env=env, pool=pool)
@@ -591,7 +591,7 @@ def load_client_split(
 def open_client_split(
     path: str | Path, *, env: Mapping[str, Any] | None = None, pool: TaskPool | None = None
 ) -> ClientSplit:
-    """Open a split of this machine, never of the hub: what configurations and commands name."""
+    """Open a split file of this machine, as configurations and commands do. Nothing is pulled from the Hub."""
     record = split_files.load(path)
     stored = read_options(record.env_id, record.env_options)
     stored.refuse_foreign(str(path))
@@ -603,12 +603,12 @@ def open_client_split(
 def bind(
     record: SplitRecord, pool: TaskPool, options: Mapping[str, Any], where: str, *, own_pool: bool = False
 ) -> ClientSplit:
-    """A record with its pool, after checking that they belong together."""
+    """The client split of a record and its pool, after checking that they belong together."""
     cls = env_class(record.env_id)
     if record.pool_digest != pool.digest:
         named = {name for ids in record.roles.values() for name in ids} | set(record.ids or ())
         missing = sorted(name for name in named if name not in pool)
-        detail = "the ids are there, but the tasks behind them were made from other data or options"
+        detail = "this pool has tasks of these ids, but they were made from other data or options"
         if missing:
             detail = f"{len(missing):,} of its task ids are not in this pool, the first is {missing[0]!r}"
         local = [f"{name}=" for name, mark in cls.Options.get_marks().items() if mark == "local"]
@@ -639,10 +639,10 @@ def bind(
 
 
 def add_options(fixed: EnvOptions, given: Mapping[str, Any], env_id: str) -> EnvOptions:
-    """The options of a split, updated with options that leave its tasks as they are.
+    """The options of a split, updated with options that do not change its tasks.
 
-    Options that decide no task and the places of data can be added; others may only repeat the split's value. The digest of the
-    pool shows whether data is the same.
+    Options that decide no task, and paths of data, can be added. Other options may only repeat the split's value. Whether the
+    data is the same is checked later, by the digest of the pool.
     """
     for name in ("split", "tasks", "pool", "variant"):
         if name in given:
@@ -668,8 +668,8 @@ def _show(value: Any) -> str:
 def open_split_client(
     env_id: str, client_split: ClientSplit | str | Path, client: int, options: dict[str, Any]
 ) -> TextEnv:
-    """The environment of one client of a split or its file, for `gymnasium.make(env_id, client_split=..., client=...)`. Places of
-    data and a pool are used to open the file, other options to open the client's environment."""
+    """The environment of one client, for `gymnasium.make(env_id, client_split=..., client=...)`. If the split is a file, paths of
+    data and a pool are used to open the file, and the other options to open the client's environment."""
     if not isinstance(client_split, ClientSplit):
         path, pool, where = Path(client_split), options.pop("pool", None), dict[str, Any]()
         if options:
@@ -687,5 +687,5 @@ def open_split_client(
 
 @lru_cache(maxsize=8)
 def _open_unchanged(path: str, _fingerprint: str) -> ClientSplit:
-    """Recently opened split files by their content, so that a hundred clients of one file read it once."""
+    """The split of a file. It is cached by the file's content, so that a hundred clients read the file once."""
     return open_client_split(path)

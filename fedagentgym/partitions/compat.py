@@ -1,8 +1,8 @@
-"""The sampling of the authors' published code, for comparison: fixed seeds, smoothing, the cut category, its defects.
+"""The sampling of the FedAgent authors' published code, with its fixed seeds, smoothing, cut category and defects.
 
-Written from a description of what that code computes, so that its splits can be made here and compared with ours. It draws
-with numpy's own generators in the published order; these may change between numpy versions, which is why no other module
-uses them. Tasks are numbered as in the pool, clients from 0 on, and the seed is that of the code, 42.
+It was written from a description of that code, so that the code's splits can be made here and compared with ours. It draws
+with numpy's own generators in the published order. Their numbers may change between numpy versions, so no other module uses
+these generators. Tasks are numbered as in the pool, clients from 0 on, and the seed is 42, as in the code.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _CUT_CATEGORY, _CUT_SHARE = "fashion", 0.2
 
 
 def assign_windows(items: int, clients: int, tasks: int) -> Assignment:
-    """Uniform: client k starts at k * (items // clients); its window is widened to `tasks`, half to the left first."""
+    """Uniform: the window of client k starts at k * (items // clients). If it has fewer than `tasks` items, it is widened to
+    `tasks`, half of it to the left."""
     if tasks > items:
         raise OptionError(f"{tasks:,} tasks per client are asked for, the pool has {items:,}: lower tasks_per_client")
     width = items // clients
@@ -38,7 +39,7 @@ def assign_windows(items: int, clients: int, tasks: int) -> Assignment:
 
 
 def assign_by_preference(table: TaskTable, clients: int, tasks: int, omega: float) -> Assignment:
-    """Dirichlet mixtures around the smoothed shares that remain after one category was cut to a fifth."""
+    """Preference: clients draw Dirichlet mixtures around the smoothed category shares, with one category cut to a fifth."""
     omega = min(max(omega, 1e-3), 1 - 1e-3)
     order = sorted(range(len(table.names)), key=lambda code: int(np.argmax(table.codes == code)))
     lists = []
@@ -71,7 +72,7 @@ def assign_by_preference(table: TaskTable, clients: int, tasks: int, omega: floa
 def _redistribute_published_overflow(
     counts: Ints, sizes: Ints, mixture: NDArray[np.float64], tasks: int, rng: np.random.RandomState
 ) -> Ints:
-    """Overflow is redrawn among categories with free capacity; what does not fit there either is dropped."""
+    """Redraw the overflow among categories with free capacity; tasks that do not fit there may be dropped."""
     while True:
         overflow = int(np.maximum(counts - sizes, 0).sum())
         counts = np.minimum(counts, sizes)
@@ -85,7 +86,7 @@ def _redistribute_published_overflow(
 
 
 def assign_by_coverage(items: int, clients: int, low: int, center: int, high: int, dispersion: float) -> Assignment:
-    """Beta sizes, then a greedy walk over the items; it may stop early if distinct clients run out."""
+    """Coverage: draw Beta sizes, then walk over the items and give each to distinct clients, or to fewer if clients run out."""
     overlap = float(np.clip(clients * center / items, clients * low / items, clients * high / items))
     rng = np.random.default_rng(_SEED)
     sizes = _sample_published_sizes(clients, low, center, high, dispersion, round(overlap * items), rng)
@@ -122,7 +123,7 @@ def assign_by_coverage(items: int, clients: int, low: int, center: int, high: in
 def _sample_published_sizes(
     clients: int, low: int, center: int, high: int, dispersion: float, total: int, rng: np.random.Generator
 ) -> Ints:
-    """Scale, clip, round by largest remainder, clip again, and give what clipping removed to the first with capacity."""
+    """Scale, clip, round by largest remainder and clip again; then correct the sum at the first clients within the bounds."""
     if low == high:
         return np.full(clients, low, dtype=np.int64)
     share = min(max((center - low) / (high - low), 1e-6), 1 - 1e-6)
@@ -148,7 +149,8 @@ def _sample_published_sizes(
 
 
 def assign_by_hardness(solved: Ints, unsolved: Ints, clients: int, tasks: int, dispersion: float) -> Assignment:
-    """Every client draws with the same seed, so equal quotas give equal tasks; unsolved tasks are added with repeats."""
+    """Hardness: every client draws its quota of solved and as many unsolved tasks, and is filled up with the remaining ones. All
+    draw with the same seed, so clients with equal quotas hold the same tasks."""
     items = solved.size + unsolved.size
     overlap = float(np.clip(clients * (tasks // 2) / items, 0.0, clients * tasks / items))
     lists = []

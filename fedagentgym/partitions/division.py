@@ -1,7 +1,7 @@
-"""The interface of samplers, which are frozen settings classes with one method `sample`, and the division of a pool by one.
+"""The interface of samplers, which are frozen settings classes with a method `sample`, and the division of a pool by a sampler.
 
-A division draws roles first, then the clients among the remaining tasks, then those of the server's tasks that clients hold. The
-roles `public`, `auxiliary` and `warmup` exclude client tasks; of `server` only the share `server_overlap` is client tasks.
+A division draws the roles first, then the clients' tasks among the remaining ones, then the part of the server's tasks that
+clients hold: the share `server_overlap`. No client holds a task of the roles `public`, `auxiliary` and `warmup`.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Sampler(Settings):
     ...)`, so that a seed gives the same split everywhere.
 
     Attributes:
-        axes: What the sampler makes clients differ in: `mixture`, `sizes`, `hardness`; the rest follows from chance.
-        needs_labels: Whether it needs to know which tasks count as solved.
+        axes: The axes in which the sampler makes clients differ (`mixture`, `sizes`, `hardness`); the others are left to chance.
+        needs_labels: Whether the sampler needs to know which tasks count as solved.
 
     Examples:
         >>> from fedagentgym.partitions import Assignment, Sampler
@@ -58,7 +58,7 @@ class Sampler(Settings):
     """
 
     axes: ClassVar[frozenset[Axis]] = frozenset()
-    """The axis in which this sampler makes clients differ; the other axes follow from chance."""
+    """The axes in which this sampler makes clients differ; the other axes are left to chance."""
 
     needs_labels: ClassVar[bool] = False
 
@@ -72,28 +72,28 @@ class Sampler(Settings):
             seed: Seed of all draws.
 
         Returns:
-            The numbers of each client's tasks: an `Assignment`. It depends on the parameters and the arguments alone.
+            The numbers of each client's tasks: an `Assignment`, which depends only on the parameters and the arguments.
 
         Raises:
             OptionError: If the table has too few tasks for the parameters.
         """
 
     def count_clients(self, table: TaskTable) -> int | None:
-        """Return the number of clients if the caller of `federate` gives none.
+        """Return the number of clients to make if `federate` is called without one.
 
         Args:
             table: The tasks.
 
         Returns:
-            The number of clients that the tasks name; None if they name none, as by default.
+            The number of clients that the tasks or the parameters name; None, the default, if they name none.
         """
         return None
 
     def list_axes(self) -> frozenset[Axis]:
-        """Return what these parameters make clients differ in; by default `axes`.
+        """Return the axes in which the sampler makes clients differ with these parameters; by default `axes`.
 
         Returns:
-            Some of `mixture`, `sizes` and `hardness`.
+            A subset of `mixture`, `sizes` and `hardness`.
         """
         return self.axes
 
@@ -105,7 +105,7 @@ class LabelSampler(Sampler):
 
     label: str = Field(
         default="category",
-        description="what clients differ in: category, hardness (needs labels), or any other field of the tasks",
+        description="field in which clients differ: category, hardness (needs labels), or any other field of the tasks",
     )
 
     def list_axes(self) -> frozenset[Axis]:
@@ -151,11 +151,11 @@ class FunctionSampler:
 
 
 OTHER_NAMES = (("mean_tasks", "tasks_per_client"), ("beta", "alpha"))
-"""Parameters and their second names: a sampler takes the second name too, unless it has a parameter of that name."""
+"""Parameters and their aliases: a sampler also takes the alias, unless it has a parameter of that name."""
 
 
 def make_sampler(name: str, parameters: Mapping[str, Any]) -> Sampler | FunctionSampler:
-    """The sampler of this name with validated parameters. `tasks_per_client` is the mean if sizes vary."""
+    """The sampler of this name with validated parameters. If it has `mean_tasks`, `tasks_per_client` is an alias of that."""
     target = SAMPLERS.get(name)
     given = {key: value for key, value in parameters.items() if value is not None}
     if isinstance(target, type) and issubclass(target, Sampler):
@@ -181,7 +181,7 @@ def make_sampler(name: str, parameters: Mapping[str, Any]) -> Sampler | Function
 
 
 def _check_names(name: str, given: Iterable[str], accepted: Sequence[str]) -> None:
-    """Refuse a parameter that a sampler does not have, before one is said to be missing."""
+    """Refuse parameters that the sampler does not have. This runs before missing parameters are reported."""
     for key in given:
         if key not in accepted:
             guess = find_closest_name(key, accepted)
@@ -198,7 +198,7 @@ def finds_clients(name: str) -> bool:
 
 
 def check_whole_number(value: Any, name: str, least: int | None = None) -> int:
-    """An integer that a caller gave, numpy's included."""
+    """Check and return an integer of Python or numpy that a caller gave."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or (least is not None and value < least):
         bound = "" if least is None else f" of at least {least}"
         raise OptionError(f"{name} is a whole number{bound}, got {show_value(value)}")
@@ -208,7 +208,7 @@ def check_whole_number(value: Any, name: str, least: int | None = None) -> int:
 
 
 def check_client_count(clients: Any) -> int:
-    """The number of clients that a caller gave."""
+    """Check and return the number of clients that a caller gave."""
     count = check_whole_number(clients, "clients", least=1)
     if count > MAX_CLIENTS:
         raise OptionError(f"a split has at most {MAX_CLIENTS:,} clients, {count:,} are asked for")
@@ -221,7 +221,7 @@ def dump_parameters(sampler: Sampler | FunctionSampler) -> dict[str, Any]:
 
 
 def sample_clients(sampler: Sampler | FunctionSampler, table: TaskTable, clients: int, seed: int) -> Assignment:
-    """Sample, and check the assignment: the number of clients, known items, no repeats."""
+    """Sample an assignment and check that it has `clients` clients, known items and no repeats."""
     clients = check_client_count(clients)
     assignment = sampler.sample(table, clients, seed)
     if not isinstance(assignment, Assignment):
@@ -251,7 +251,7 @@ def check_pool_size(tasks: int, table: TaskTable) -> None:
 
 
 def check_overlap(table: TaskTable, *, clients: int, tasks: int, overlap: float = 1.0) -> int:
-    """Return how many different items the clients need if each is given to `overlap` of them; raise if the pool has fewer."""
+    """Return how many different items are needed if `overlap` clients hold each item; raise if the pool has fewer."""
     needed = max(tasks, int(-(-clients * tasks // overlap)))
     if needed > len(table):
         enough = -(-clients * tasks * 100 // len(table)) / 100
@@ -271,7 +271,7 @@ RESERVED = ("public", "auxiliary", "warmup")
 
 
 def check_role_sizes(sizes: object) -> dict[str, int]:
-    """The number of tasks of each role that a caller gave, in the order of `ROLES`; none of them zero."""
+    """Check the number of tasks of each role that a caller gave; return the positive ones, in the order of `ROLES`."""
     if not isinstance(sizes, Mapping):
         raise OptionError(f"roles is a mapping from a role to its number of tasks, got {show_value(sizes)}")
     for name, size in sizes.items():
@@ -283,7 +283,7 @@ def check_role_sizes(sizes: object) -> dict[str, int]:
 
 
 class Division(NamedTuple):
-    """The assignment, in the numbers of the table, and the ids of each role."""
+    """The assignment, with tasks numbered as in the table, and the task ids of each role."""
 
     clients: Assignment
     roles: dict[str, tuple[str, ...]]
@@ -297,9 +297,9 @@ def divide(
     role_sizes: Mapping[str, int],
     server_overlap: float,
 ) -> Division:
-    """Draw the roles and the clients' tasks, which follow from these arguments alone; `verify` calls this again and compares.
+    """Draw the roles and the clients' tasks. The result depends only on the arguments; `verify` calls this again and compares.
 
-    Without a number of clients there are as many as the sampler finds in the tasks that the roles leave, or else ten.
+    If `clients` is None, the sampler's `count_clients` gives the number, for the tasks that no role took; its None means 10.
     """
     # 1) roles that exclude client tasks
     free = np.ones(len(table), dtype=bool)
@@ -321,7 +321,7 @@ def divide(
     left = np.flatnonzero(free)
     if shared < server and server - shared >= left.size:
         raise OptionError(
-            f"the server's {server - shared:,} tasks that no client holds are all that is left of the pool ({left.size:,}): lower"
+            f"the server needs {server - shared:,} tasks that no client holds, and only {left.size:,} are left of the pool: lower"
             " the role or raise server_overlap, clients need tasks too"
         )
     unshared = left[stream(seed, "role", "server/unshared").choice(left.size, server - shared)]

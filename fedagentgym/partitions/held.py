@@ -1,11 +1,11 @@
-"""Tasks that a client's own machine holds: the file in which their owner describes them, and their environments.
+"""Tasks that stay on a client's own machine: the file in which their owner describes them, and their environments.
 
     client: 3                                             # the client's number in the federation
     env: {id: fedagentgym/QA-v0, options: {data: questions.jsonl}}
-    held_out: 0.2                                         # share of the tasks that is evaluated on and never trained on
+    held_out: 0.2                                         # share of the tasks that is only evaluated on
 
-`tasks: tasks.jsonl` names tasks as `export_client` writes them, one a line; otherwise the environment loads its own. `share` and
-`allow` list what may be reported to the server: everything else stays on the machine.
+`tasks: tasks.jsonl` names a file of tasks, one per line, as `export_client` writes it; without it the environment loads its own
+tasks. `share` and `allow` list what may be sent to the server. Everything else stays on the machine.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class HeldSettings(Settings):
     client: int = Field(ge=0, description="the client's number in the federation")
     env: HeldEnv = Field(description="the environment of the tasks")
     variant: dict[str, Any] | None = Field(default=None, description="the client's variant of the environment")
-    tasks: str | None = Field(default=None, description="file of tasks beside this one; null: the environment's own")
+    tasks: str | None = Field(default=None, description="file of tasks beside this one; null: the environment's tasks")
     held_out: float = Field(default=0.0, ge=0.0, lt=1.0, description="share of the tasks that is only evaluated on")
-    share: tuple[Shared, ...] = Field(default=("count",), description="what the server may know of the tasks")
+    share: tuple[Shared, ...] = Field(default=("count",), description="facts about the tasks that the server may get")
     allow: tuple[Allowed, ...] = Field(
         default=("parameters", "metrics", "evaluation"), description="what else may be sent to the server"
     )
@@ -64,11 +64,11 @@ class HeldTasks:
     """The opened tasks of one client.
 
     Attributes:
-        settings: What their owner decided.
-        env: The environment over the tasks that are trained on.
+        settings: The settings of their owner.
+        env: The environment over the training tasks.
         held_out: The environment over the held-out tasks; None if there are none.
         digest: Changes with the tasks, the environment's options (except places of data), the variant, or `held_out`.
-        files: The files from which they were opened, with their stamps.
+        files: The files from which the tasks were opened, with their stamps.
     """
 
     settings: HeldSettings
@@ -79,7 +79,7 @@ class HeldTasks:
 
     @property
     def is_unchanged(self) -> bool:
-        """True if no file has been written since."""
+        """True if no file has been written since the tasks were opened."""
         try:
             return all(stamp_file(file) == stamp for file, stamp in self.files.items())
         except OSError:
@@ -87,13 +87,13 @@ class HeldTasks:
 
 
 def load_held_settings(path: str | Path) -> HeldSettings:
-    """The owner's file; a folder stands for the `client.yaml` in it."""
+    """The settings in the owner's file; a folder stands for the `client.yaml` in it."""
     file = find_client_file(path)
     return HeldSettings.load(parse_yaml(read_text(file), str(file)), str(file))
 
 
 def find_client_file(path: str | Path) -> Path:
-    """The file of a client, or the one in its folder."""
+    """The path of a client's file; a folder stands for the `client.yaml` in it."""
     return Path(path) / CLIENT_FILE if Path(path).is_dir() else Path(path)
 
 
@@ -141,8 +141,8 @@ def _is_there(value: Any, folder: Path = Path()) -> bool:
 
 
 def choose_held_out(ids: Sequence[str], share: float, doubles: Mapping[str, str] | None = None) -> frozenset[str]:
-    """The held-out tasks: those whose ids have the least digests, so that added tasks move few others. `doubles` names
-    for a task the one that it repeats: both are on one side, or the held-out one would be trained on."""
+    """The held-out tasks: those whose ids have the smallest digests, so that adding tasks moves few others. `doubles` maps a
+    task to the task that it repeats. The two stay together, since otherwise a held-out task would also be trained on."""
     if not share:
         return frozenset()
     if len(ids) < 2:
@@ -151,7 +151,7 @@ def choose_held_out(ids: Sequence[str], share: float, doubles: Mapping[str, str]
     for identifier in ids:
         groups.setdefault((doubles or {}).get(identifier, identifier), []).append(identifier)
     if len(groups) < 2:
-        raise DataError(f"held_out is {share:g}, but the {len(ids)} tasks of the client are all the same one")
+        raise DataError(f"held_out is {share:g}, but the {len(ids)} tasks of the client are all the same task")
     count = max(1, round(share * len(ids)))
     ordered = sorted(groups, key=lambda identifier: bytes_digest(identifier.encode()))
     back: list[str] = []
@@ -163,7 +163,8 @@ def choose_held_out(ids: Sequence[str], share: float, doubles: Mapping[str, str]
 
 
 def list_doubles(env: TextEnv) -> dict[str, str]:
-    """For each task that repeats an earlier one, that one: both have the same payload or, if a reply is asked for, words."""
+    """Map each task that repeats an earlier task to that task. Two tasks are the same if their payloads are equal or, in an
+    environment that takes replies, if their questions have the same words."""
     first: dict[Hashable, str] = {}
     found = {}
     for task in env.pool:
@@ -183,7 +184,7 @@ def list_doubles(env: TextEnv) -> dict[str, str]:
 
 
 def read_tasks(path: Path, cls: type[TextEnv], split: str) -> TaskPool:
-    """The tasks of a file, one JSON mapping a line with `category`, `payload` and optionally `id` and `hardness`."""
+    """The tasks of a file: one JSON mapping per line with `category`, `payload` and optionally `id`, `hardness` and others."""
     rows = []
     for number, row in read_jsonl(path):
         if not isinstance(row, Mapping) or not {"category", "payload"} <= set(row):
@@ -196,7 +197,7 @@ def read_tasks(path: Path, cls: type[TextEnv], split: str) -> TaskPool:
 
 
 def format_task(task: Task, pool: TaskPool, cls: type[TextEnv]) -> str:
-    """A task as a line of a file; refuse one that would not be read back as it was."""
+    """A task as a line of a file. A task that reading would not restore exactly is refused."""
     place = pool.find_position(task.id)
     row = {"id": task.id, "category": task.category, "payload": to_plain_payload(task.payload)}
     row |= {} if task.hardness is None else {"hardness": task.hardness}
@@ -208,7 +209,7 @@ def format_task(task: Task, pool: TaskPool, cls: type[TextEnv]) -> str:
         same = False
     if not same:
         raise OptionError(
-            f"{cls.id} has tasks that a file would not give back: set its class attribute payload_type to their payloads' type"
+            f"tasks of {cls.id} cannot be restored from a file: set the class attribute payload_type to the type of payloads"
         )
     return line + "\n"
 
@@ -227,8 +228,8 @@ configs:
 |---|---|
 {categories}
 
-`{tasks}` has a task a line: id, category, payload, and where the data says so hardness and further fields. `{file}` describes
-them for a node: `flower-supernode --node-config 'tasks="/srv/{file}" workplace="/srv/work"'`, in a run with
+`{tasks}` has one task per line: id, category, payload, and hardness and further fields if the data has them. `{file}` describes
+them for a node. Start the node with `flower-supernode --node-config 'tasks="/srv/{file}" workplace="/srv/work"'` in a run with
 `partition: {{sampler: held, clients: {clients}}}`.
 
 Split `{digest}`, pool `{pool}`.
@@ -236,7 +237,7 @@ Split `{digest}`, pool `{pool}`.
 
 
 def export_client(client: Client, folder: str | Path) -> Path:
-    """Write the tasks of a client of a split into a folder from which a node can hold them.
+    """Write the tasks of a client of a split into a folder that can be moved to the client's node.
 
     Args:
         client: The client.

@@ -1,9 +1,8 @@
 """Hardness labels: how often a policy solved each task of a pool.
 
 They are made by `fedagentgym label`, shipped for the default pools, and stored in every split that was sampled with them. The
-usual policy is a *handicapped expert*: at every turn it takes a random admissible action with probability p, and it has a
-limited number of turns. Every environment declares its own p and limit, so that a third to a half of the pool counts as
-solved.
+usual policy is a *handicapped expert*: at every turn it takes a random admissible action with probability p, and the number of
+turns is limited. Every environment declares its own p and limit, so that a third to a half of the pool counts as solved.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """Which tasks of a pool count as solved, in the order of the sorted ids, and according to which source."""
+    """The tasks of a pool that count as solved, in the order of the sorted ids, and the source of this knowledge."""
 
     solved: Flags
     source: Mapping[str, Any]
 
     def to_record(self) -> dict[str, Any]:
-        """Plain form for a split file: one bit per task."""
+        """The labels as plain values for a split file, with one bit per task."""
         packed = base64.b64encode(np.packbits(self.solved).tobytes()).decode("ascii")
         return {"source": dict(self.source), "tasks": int(self.solved.size), "solved": packed}
 
@@ -63,10 +62,10 @@ class Labels:
         except ValueError as error:
             raise DataError(f"{what} ({error})") from None
         if packed.size != (tasks + 7) // 8:
-            raise DataError(f"{what}: {packed.size:,} bytes are there for {tasks} tasks, one bit each")
+            raise DataError(f"{what}: {packed.size:,} bytes do not hold one bit for each of {tasks} tasks")
         labels = cls(np.unpackbits(packed, count=tasks).astype(bool), source)
         if labels.to_record()["solved"] != text:
-            raise DataError(f"{what}: there are bits beyond the last task")
+            raise DataError(f"{what}: bits are set beyond the last task")
         return labels
 
 
@@ -96,7 +95,7 @@ class LabelFile:
         }
 
     def resolve_labels(self, pool: TaskPool, ids: Sequence[str]) -> Labels:
-        """Solved or not for the sorted ids of a pool; every task must be labelled, for this very pool."""
+        """The labels for the sorted ids of a pool. The file must be for this very pool and label every task."""
         if self.pool_digest != pool.digest:
             raise DataError(
                 f"the labels were made for another pool ({self.env}, {self.split}, {shorten_digest(self.pool_digest)}; "
@@ -125,7 +124,7 @@ def is_count(value: object, most: int = 1 << 62) -> TypeGuard[int]:
 
 
 def read_labels(path: str | Path) -> LabelFile:
-    """A label file: one header line, then one line per task."""
+    """Read a label file: one header line, then one line per task."""
     lines = iter(read_jsonl(path))
     _, header = next(lines, (0, None))
     header = header if isinstance(header, dict) else {}
@@ -158,7 +157,7 @@ def read_labels(path: str | Path) -> LabelFile:
 
 
 def pack_labels(labels: LabelFile, ids: Sequence[str]) -> str:
-    """The compact form for package data: successes as one digit per task, in the order of the pool."""
+    """The compact form of labels in the package: the successes are one digit per task, in the order of the pool."""
     if labels.attempts > 9:
         raise OptionError(f"packed labels hold up to 9 attempts, got {labels.attempts}")
     return (
@@ -167,7 +166,7 @@ def pack_labels(labels: LabelFile, ids: Sequence[str]) -> str:
 
 
 def find_shipped(pool: TaskPool) -> LabelFile | None:
-    """The labels that come with the package for this very pool, if there are any."""
+    """The labels that come with the package for this very pool; None if there are none."""
     for record in read_shipped().values():
         if record["env"]["id"] == pool.env and record["pool_digest"] == pool.digest:
             successes = {name: int(digit) for name, digit in zip(pool.ids, record["successes"], strict=True)}
@@ -184,7 +183,7 @@ def read_shipped() -> dict[str, dict[str, Any]]:
 
 
 def from_mapping(solved: Mapping[str, Any], ids: Sequence[str]) -> Labels:
-    """Labels given in Python: task id -> solved or not (or a success share, of which one half is enough)."""
+    """Labels from a mapping of task ids to true or false, or to success shares, where one half counts as solved."""
     missing = [name for name in ids if name not in solved]
     if missing:
         raise DataError(f"the labels miss {len(missing):,} of {len(ids):,} tasks: {join_names(missing, 3)}")
@@ -212,8 +211,8 @@ def from_pool(pool: TaskPool, ids: Sequence[str]) -> Labels:
 
 
 def resolve_labels(given: Any, pool: TaskPool, ids: Sequence[str]) -> Labels | None:
-    """Labels as a caller gives them: a label file, a mapping, or "pool"; None stands for those that come with the package, if
-    there are any for this pool."""
+    """Resolve labels that a caller gave as a label file, a mapping, or "pool". None stands for the labels that come with the
+    package; if there are none for this pool, None is returned."""
     if given == FROM_POOL:
         return from_pool(pool, ids)
     if isinstance(given, str | Path):
@@ -230,7 +229,7 @@ def resolve_labels(given: Any, pool: TaskPool, ids: Sequence[str]) -> Labels | N
 
 
 PlayFunction = Callable[[Sequence[str]], list[int]]
-"""Plays the attempts at each of some tasks and returns how many of them succeeded."""
+"""A function that plays all attempts at the given tasks and returns the number of successes of each task."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +244,7 @@ class LabelPlan:
 
 
 def handicap_expert(env: TextEnv, handicap: Handicap, seed: int, attempts: int) -> PlayFunction:
-    """An expert with a handicap; every attempt depends on (seed, task, attempt) alone."""
+    """A `PlayFunction` of the expert with a handicap. Every attempt depends only on (seed, task, attempt)."""
 
     def play(tasks: Sequence[str]) -> list[int]:
         episodes: list[Episode] = []
@@ -274,9 +273,9 @@ def handicap_expert(env: TextEnv, handicap: Handicap, seed: int, attempts: int) 
 def label_pool(
     env: TextEnv, split: str, plan: LabelPlan, play: PlayFunction, path: Path, batch: int = 32
 ) -> Iterator[int]:
-    """Write the label file, task by task; an unfinished file of the same plan is continued. Yields the tasks done so far.
+    """Write the label file batch by batch, or continue an unfinished file of the same plan. Yields the number of tasks done.
 
-    Tasks are played in fixed batches, so that a policy that draws per batch gives the same labels after an interruption.
+    The batches are fixed, so that a policy that draws per batch gives the same labels after an interruption.
     """
     if not 1 <= plan.threshold <= plan.attempts:
         raise OptionError(f"the threshold is between 1 and the {plan.attempts} attempts, got {plan.threshold}")

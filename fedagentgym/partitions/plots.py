@@ -1,7 +1,7 @@
 """Figures of splits, like figures 5-16 of the FedAgent paper: mixtures, sizes, overlap, solved shares.
 
-Every function takes `axes` to draw into and returns the axes; without, it makes a figure of its own. Categories differ in
-lightness first and in hue second, so that the figures survive grey printers and colour-blind eyes. Nothing here touches
+A function that draws one panel takes `axes` to draw into, or makes a figure, and returns the axes. Categories differ in
+lightness first and in hue second, so that figures stay readable in grey and for colour-blind readers. Nothing here changes
 pyplot's global state.
 """
 
@@ -41,7 +41,7 @@ STYLE = {
 
 
 def make_figure(widths: Sequence[float]) -> tuple[Any, Any]:
-    """A row of panels of these widths, with room for a title above."""
+    """A figure with a row of panels of these relative widths and space for a title above, and its axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4.1), dpi=160, facecolor="white")
@@ -55,7 +55,7 @@ def add_title(figure: Any, text: str, x: float = 0.012) -> None:
 
 
 def save_figure(figure: Any, path: str | Path | None) -> None:
-    """Save as PNG or SVG, by the suffix of the path, if one is given; the same figure gives the same bytes."""
+    """Save as PNG or SVG, by the suffix of the path; without a path do nothing. The same figure gives the same bytes."""
     if path is None:
         return
     path = validate_figure_path(path)
@@ -68,7 +68,7 @@ def save_figure(figure: Any, path: str | Path | None) -> None:
 
 
 def validate_figure_path(path: str | Path) -> Path:
-    """Refuse other formats before anything is computed."""
+    """Refuse a path that is neither .png nor .svg, before anything is computed."""
     require_type("a figure is written to a path", path, str, Path)
     path = Path(path)
     if path.suffix not in (".png", ".svg"):
@@ -144,7 +144,7 @@ SYMBOLS = {"omega": "\u03c9", "xi": "\u03be", "beta": "\u03b2"}
 
 
 def plot_client_split(record: SplitRecord, statistics: Statistics, path: str | Path | None = None) -> Any:
-    """The figure that fits the sampler of a client split; an array of axes."""
+    """Draw the figure that fits the sampler of a client split and return the array of its axes."""
     matplotlib = require("matplotlib", "plots")
     with matplotlib.rc_context(STYLE):
         if record.sampler == "hardness" and statistics.solved is not None:
@@ -183,7 +183,7 @@ def plot_client_split(record: SplitRecord, statistics: Statistics, path: str | P
 
 
 def plot_curve(title: str, points: Sequence[Mapping[str, Any]], path: str | Path | None = None) -> Any:
-    """The success of a run over its rounds, with its interval; the axes."""
+    """Draw the success of a run over its rounds, with confidence intervals, and return the axes."""
     matplotlib = require("matplotlib", "plots")
     with matplotlib.rc_context(STYLE):
         figure, (axes,) = make_figure([1])
@@ -202,9 +202,10 @@ def plot_curve(title: str, points: Sequence[Mapping[str, Any]], path: str | Path
 def plot_mixture_bars(
     statistics: Statistics, axes: Any = None, *, unit: Literal["share", "tasks"] = "share", legend: bool = True
 ) -> Any:
-    """The categories of every client as stacked bars, most common one at the bottom.
+    """Draw the categories of every client as stacked bars, the most common category at the bottom.
 
-    Shares of the client's tasks, with the pool at the right; or `unit="tasks"`, the largest client first.
+    Bars show shares of the client's tasks, with a bar of the pool at the right, or with `unit="tasks"` numbers of tasks, the
+    largest client first.
     """
     axes = axes if axes is not None else make_figure([1])[1][0]
     names, shares, pool = _select_main_categories(statistics)
@@ -240,7 +241,7 @@ def plot_mixture_bars(
 
 
 def plot_size_bars(statistics: Statistics, axes: Any = None) -> Any:
-    """Client sizes in ascending order, with their mean."""
+    """Draw the sizes of the clients as bars in ascending order, with their mean."""
     axes = axes if axes is not None else make_figure([1])[1][0]
     sizes = np.sort(statistics.sizes)
     shown = sizes[np.sort(_subsample_clients(np.arange(len(sizes))))]
@@ -256,7 +257,7 @@ def plot_size_bars(statistics: Statistics, axes: Any = None) -> Any:
 
 
 def plot_copies_histogram(statistics: Statistics, axes: Any = None) -> Any:
-    """A histogram of the number of clients that share a task."""
+    """Draw a histogram of the number of clients that hold a task."""
     axes = axes if axes is not None else make_figure([1])[1][0]
     values, counts = np.unique(statistics.copies, return_counts=True)
     axes.bar(values, counts / counts.sum(), 0.62, color=MEDIUM_COLOR, linewidth=0)
@@ -282,7 +283,7 @@ def plot_copies_histogram(statistics: Statistics, axes: Any = None) -> Any:
 
 
 def plot_solved_bars(statistics: Statistics, axes: Any = None) -> Any:
-    """Solved and unsolved share of every client, ascending."""
+    """Draw the solved and unsolved share of every client as bars, in ascending order of the solved share."""
     axes = axes if axes is not None else make_figure([1])[1][0]
     shares = _get_solved_shares(statistics)
     shown = np.sort(shares)[np.sort(_subsample_clients(np.arange(len(shares))))]
@@ -302,7 +303,7 @@ def plot_solved_bars(statistics: Statistics, axes: Any = None) -> Any:
 
 
 def plot_solved_histogram(statistics: Statistics, axes: Any = None) -> Any:
-    """A histogram of the clients' solved shares."""
+    """Draw a histogram of the clients' solved shares."""
     axes = axes if axes is not None else make_figure([1])[1][0]
     shares = _get_solved_shares(statistics)
     edges = np.linspace(0, 1, 21)
@@ -321,7 +322,8 @@ def plot_solved_histogram(statistics: Statistics, axes: Any = None) -> Any:
 
 
 def _select_main_categories(statistics: Statistics) -> tuple[list[str], Floats, Floats]:
-    """Categories in descending order of frequency; if there are more than eight, those after the seventh are summed up."""
+    """Names, client shares and pool shares of the categories, the most common first. Of more than eight categories, those after
+    the seventh are summed up."""
     order = np.argsort(-statistics.pool_shares, kind="stable")
     names = [statistics.categories[code] for code in order.tolist()]
     shares, pool = statistics.shares[:, order], statistics.pool_shares[order]
@@ -344,7 +346,7 @@ def _get_solved_shares(statistics: Statistics) -> Floats:
 
 
 def _subsample_clients(order: Ints) -> Ints:
-    """All clients, or a hundred of them at equal distances in the order."""
+    """All clients, or, of more than a hundred, a hundred at equal distances in the order."""
     if len(order) <= MAX_BARS:
         return order
     return order[np.linspace(0, len(order) - 1, MAX_BARS).round().astype(np.int64)]

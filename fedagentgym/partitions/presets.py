@@ -1,9 +1,9 @@
 """The settings of the papers by name, ready for `federate(**get_preset(name))` and `fedagentgym split make --preset NAME`.
 
-The FedAgent paper divides 100 clients x 100 tasks on WebShop (validation 0-499, training from 500 on: goal_order
-"fedagent") and ALFWorld, mild and strong on each of its three axes. It gives no bounds for coverage; its code uses
-(100, 500, 1000), which makes clients five times larger than everywhere else. Both are here: `coverage` with mean 100, which
-compares with the others, and `coverage-published`.
+The FedAgent paper gives 100 clients 100 tasks each, on WebShop (`goal_order: fedagent`: goals 0-499 for validation, 500 onwards
+for training) and on ALFWorld, with mild and strong skew on each of its three axes. It gives no bounds for coverage. Its code uses
+(100, 500, 1000), which makes clients five times larger than in its other settings. Both versions are here: `coverage` with mean
+100, which is comparable with the other settings, and `coverage-published`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ FIGURE_PRESETS = {
         start=5,
     )
 }
-"""Which preset each of the paper's figures 5-16 shows."""
+"""The preset that each of the paper's figures 5-16 shows."""
 
 
 def get_preset(name: str) -> dict[str, Any]:

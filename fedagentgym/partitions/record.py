@@ -1,12 +1,12 @@
-"""A client split as it is stored: an assignment of tasks and variants to clients, its provenance, and the digests that prove it.
+"""A client split as it is stored: an assignment of tasks and variants to clients, its provenance, and its digests.
 
 A client split is a value that people publish and cite. Its digest covers everything that determines what a client plays: the
 environment and its options, the digest of the pool, sampler, parameters and seed, roles, and one digest per client over its
-task ids and its variant. The date and the library version are stored beside the digest, not covered by it.
+task ids and its variant. The date and the library versions are stored too, but not covered by the digest.
 
-A file may come from anyone, so a matching digest proves little: anyone who changes a field can recompute the digest. Every
+A matching digest proves little about a file from someone else, since anyone who changes a field can recompute the digest. Every
 field of the header therefore has a type and a range, and other values are refused before anything is computed from them.
-Saving checks the same, so that no split is written that could not be read.
+Saving makes the same checks, so that no split is written that could not be read.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ class SplitRecord:
         sampler: Name of the sampler.
         parameters: Parameters of the sampler.
         seed: Seed of everything that was random.
-        clients: Which client holds which tasks, as numbers of the sorted `ids`.
-        ids: Sorted ids of the tasks; None in the folder of a large split until the pool is opened.
+        clients: The tasks of each client, as indices of `ids`.
+        ids: Sorted ids of the tasks; None for a split that was read from a folder or zip, until the pool is opened.
         variants: The clients' variants, None for a client that plays the unchanged environment.
-        variant: The variant that was requested.
+        variant: The variant argument of `federate` in full: its kind and parameters. None without variants.
         roles: Ids of the tasks that were set aside, by role.
         server_overlap: Share of the server's tasks that clients hold as well.
-        evaluation: Splits that are never divided.
-        labels: Which tasks counted as solved, if the sampler used it.
+        evaluation: Names of the evaluation splits, which are never divided.
+        labels: The tasks that count as solved, if the sampler needed labels or the caller gave them.
         provenance: Versions and date; not part of the digest.
-        stored_digests: The clients' digests of a stored split, against which it is checked.
+        stored_digests: The clients' digests that were read with the arrays of a split; its clients are checked against them.
     """
 
     env_id: str
@@ -82,7 +82,7 @@ class SplitRecord:
         return len(self.clients)
 
     def get_tasks(self, client: int) -> tuple[str, ...]:
-        """Return the task ids of a client; those of a stored split are checked against the client's digest.
+        """Return the task ids of a client. If the split has `stored_digests`, the ids are checked against the client's digest.
 
         Args:
             client: Number of the client.
@@ -112,7 +112,7 @@ class SplitRecord:
         return (self._lookup_ids(client) for client in range(len(self)))
 
     def check_clients(self) -> None:
-        """Compare every client of a stored split with its digest, and check that its tasks ascend without repeats."""
+        """Check every client of a stored split against its digest, and that the tasks of every client ascend without repeats."""
         if self.stored_digests is not None:
             for client in range(len(self)):
                 self.get_tasks(client)
@@ -138,7 +138,7 @@ class SplitRecord:
 
     @cached_property
     def client_digests(self) -> bytes:
-        """32 bytes per client."""
+        """The digests of all clients, joined; each has 32 bytes."""
         if self.stored_digests is not None:
             return self.stored_digests
         return b"".join(
@@ -153,7 +153,7 @@ class SplitRecord:
 
     def _lookup_ids(self, client: int) -> tuple[str, ...]:
         if self.ids is None:
-            raise DataError("this split holds numbers only: open it together with its pool (load_client_split)")
+            raise DataError("this split names its tasks by number: open it together with its pool (load_client_split)")
         numbers = self.clients[client].tolist()
         if numbers and not 0 <= min(numbers) <= max(numbers) < len(self.ids):
             raise DataError(
@@ -168,7 +168,7 @@ def compute_client_digest(ids: Sequence[str], variant: Plain | None) -> bytes:
 
 
 def find_unordered(clients: Assignment) -> int | None:
-    """The first client whose items do not ascend strictly; checked in pieces, since a file may hold very many."""
+    """The first client whose items do not ascend strictly. Items are checked in pieces, since a file may hold very many."""
     for start in range(0, max(len(clients.items) - 1, 0), _PIECE):
         piece = np.asarray(clients.items[start : start + _PIECE + 1])
         places = np.flatnonzero(piece[1:] <= piece[:-1]) + start + 1
@@ -217,11 +217,11 @@ _NESTED_FIELDS: tuple[tuple[str, str, type], ...] = (
     ("sampler", "parameters", dict),
 )
 _BESIDE = ("schema", "digest", "provenance", "variants", "clients", "assignments")
-"""The fields of a split file besides `_FIELDS`."""
+"""The other fields of a split file."""
 
 
 def check_header(data: Any, where: str) -> dict[str, Any]:
-    """Return the fields of a `SplitRecord` that the JSON object of a file holds beside its clients; raise for an invalid one."""
+    """Check the JSON object of a split file and return its fields of a `SplitRecord`, except the clients and their variants."""
     data = data if isinstance(data, dict) else {}
     check_format(data.get("schema"), SCHEMA, where, "a split file")
     for name, kinds in _FIELDS.items():
@@ -241,7 +241,7 @@ def check_header(data: Any, where: str) -> dict[str, Any]:
     if not isinstance(provenance, dict) or _find_value_fault(provenance) is not None:
         raise DataError(f"{where}: the field 'provenance' must hold names and plain values")
     labels = None if data["labels"] is None else Labels.from_record(data["labels"])
-    canonical_json({name: data[name] for name in _FIELDS})  # raises where something has no canonical form
+    canonical_json({name: data[name] for name in _FIELDS})  # raises if a value has no canonical form
     return {
         "env_id": data["env"]["id"],
         "env_split": data["env"]["split"],
@@ -265,7 +265,7 @@ def is_id_list(row: Any) -> bool:
 
 
 def _find_fault(name: str, value: Any) -> str | None:
-    """Return what is wrong with the value of a field, which has the right type."""
+    """Return the fault of a field's value, whose type was checked before; None if it has none."""
     match name:
         case "env":
             if set(value) != {"id", "split", "options"}:
@@ -287,7 +287,7 @@ def _find_fault(name: str, value: Any) -> str | None:
         case "evaluation":
             if not is_id_list(value) or len(set(value)) < len(value) or len(value) > 100:
                 return "must be a list of different names of splits"
-        case "labels":  # the rest of them is checked where they are unpacked
+        case "labels":  # `Labels.from_record` checks the other fields of the labels
             return None if value is None else _find_value_fault(value.get("source"))
         case "roles":
             for role, ids in value.items():
@@ -302,7 +302,7 @@ def _find_fault(name: str, value: Any) -> str | None:
 
 
 def _find_value_fault(value: Any) -> str | None:
-    """Return what is wrong with a small plain value: too large, or a text with characters that cannot be printed."""
+    """Return the fault of a plain value that should be small: its size, or a text with characters that cannot be printed."""
     waiting = [value]
     seen = 0
     while waiting:

@@ -1,4 +1,4 @@
-"""A client split as a repository of the Hugging Face Hub: its file, a card, a table of who holds what, Croissant metadata."""
+"""A client split as a repository of the Hugging Face Hub: its file, a card, a table of clients and tasks, Croissant metadata."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from fedagentgym.partitions.record import SplitRecord
 from fedagentgym.version import __version__
 
 FIGURE, CLIENTS, CROISSANT = "split.png", "clients.parquet", "croissant.json"
-"""The figure, the rows of all tasks of the clients, which the hub's viewer shows, and the metadata of a repository."""
+"""The files of a repository with its figure, its table of clients and tasks (which the Hub's viewer shows) and its metadata."""
 
 
 class Holder(Protocol):
-    """One client: its number and the ids of its tasks."""
+    """A client's number and the ids of its tasks."""
 
     @property
     def index(self) -> int: ...
@@ -34,7 +34,7 @@ class Holder(Protocol):
 
 
 class OpenedSplit(Protocol):
-    """A split whose tasks are here, as `ClientSplit` is."""
+    """A split whose pool is open, such as a `ClientSplit`."""
 
     def __iter__(self) -> Iterator[Holder]: ...
     def plot(self, path: str | Path | None = None) -> Any: ...
@@ -43,8 +43,8 @@ class OpenedSplit(Protocol):
 def write_repository(
     path: Path, record: SplitRecord, opened: OpenedSplit | None, folder: Path, name: str, licence: str
 ) -> None:
-    """Write the stored split and what describes it to a new folder. Without the opened split, and without matplotlib or pyarrow,
-    there is no figure and no table."""
+    """Write the stored split, its card and its metadata to a new folder. A figure is added if the opened split is given and
+    matplotlib is installed, a table if the opened split is given and pyarrow is installed."""
     folder.mkdir()
     if path.is_dir():
         stored = folder / "split.zip"
@@ -64,7 +64,7 @@ def write_repository(
 
 
 def write_card(record: SplitRecord, folder: Path, name: str, licence: str) -> str:
-    """The text of the card; `folder` holds the figure and the table that it shows, if there are any."""
+    """The text of the card. It shows the figure and the table if `folder` holds them."""
     shown = {"default": CLIENTS} if (folder / CLIENTS).exists() else {}
     head = write_head(licence, ("federated-learning",), int(record.clients.items.size), shown)
     parameters = ", ".join(f"{key} {value}" for key, value in record.parameters.items()) or "no parameters"
@@ -81,10 +81,10 @@ def write_card(record: SplitRecord, folder: Path, name: str, licence: str) -> st
         [
             head,
             f"# {escape_markdown(name)}\n",
-            "Which client of a federation holds which tasks. The file has ids, no tasks: the environment makes or loads them.\n",
+            "The tasks of each client of a federation. The file holds ids only: the environment makes or loads the tasks.\n",
             "| | |\n|---|---|",
             *(f"| {key} | {escape_markdown(str(value))} |" for key, value in rows.items()),
-            f"\n![Who holds what]({FIGURE})\n" if (folder / FIGURE).exists() else "",
+            f"\n![Tasks of the clients]({FIGURE})\n" if (folder / FIGURE).exists() else "",
             f'```python\nimport fedagentgym\n\nclient_split = fedagentgym.load_client_split("{name}")\n'
             "env = client_split[0].make()\n```\n",
         ]
@@ -109,12 +109,12 @@ CONTEXT: dict[str, Any] = {
         " source subField transform".split()
     },
 }
-"""The context that the specification of Croissant 1.0 requires, whose terms readers look up."""
+"""The JSON-LD context that the specification of Croissant 1.0 requires."""
 TYPES = {".json": "application/json", ".zip": "application/zip", ".parquet": "application/x-parquet"}
 
 
 def describe_split(record: SplitRecord, stored: Path, name: str, licence: str) -> dict[str, Any]:
-    """Croissant metadata: what the repository of a stored split holds, by the vocabulary of MLCommons."""
+    """The Croissant metadata of a repository: its files and the columns of its table, in the vocabulary of MLCommons."""
     table = stored.with_name(CLIENTS)
     described = {
         "@context": CONTEXT,
@@ -133,7 +133,7 @@ def describe_split(record: SplitRecord, stored: Path, name: str, licence: str) -
     if table.exists():
         columns = (
             ("client", "sc:Integer", "Number of the client, from 0 on."),
-            ("task", "sc:Text", "Id of a task that it holds."),
+            ("task", "sc:Text", "Id of a task that the client holds."),
         )
         described["recordSet"] = [
             {

@@ -27,9 +27,9 @@ from fedagentgym.partitions.record import SplitRecord
 from fedagentgym.partitions.samplers import SAMPLERS
 
 MAX_PANELS = 12
-"""Maximum number of panels, all in one row; more would be too narrow to be read."""
+"""Maximum number of panels. They are in one row; more panels would be too narrow to read."""
 _MAX_PANEL_TITLE = 36
-"""Characters of a line above a panel; longer ones would run into the next panel's."""
+"""Maximum number of characters of a line above a panel; longer lines would overlap those of the next panel."""
 _SIZES = ("tasks_per_client", "mean_tasks", "min_tasks", "max_tasks")
 
 
@@ -52,7 +52,7 @@ def plot_side_by_side(
         The matplotlib axes, an array with one entry per panel.
 
     Raises:
-        OptionError: If the splits are too many or of different pools, or each has no title of its own.
+        OptionError: If there is no split, more than twelve, splits of different pools, or not one title per split.
         MissingExtraError: If matplotlib is not installed.
     """
     require_type("splits are a list of ClientSplit", client_splits, list, tuple)
@@ -82,7 +82,7 @@ def plot_side_by_side(
         for number, (made, panel) in enumerate(zip(client_splits, axes, strict=True)):
             statistics = made.statistics()
             plot_mixture_bars(statistics, panel, unit=unit, legend=False)
-            # name, parameters and what came of them, in three lines above the panel
+            # three lines above the panel: name, parameters, and measured sizes and distance
             name, parameters = (titles[number], "") if titles is not None else describe_sampler(made.record)
             low, high = int(statistics.sizes.min()), int(statistics.sizes.max())
             sizes = f"{count_things(low, 'task')} each" if low == high else f"{low:,} to {high:,} tasks"
@@ -109,7 +109,7 @@ def plot_side_by_side(
 
 
 def describe_sampler(record: SplitRecord) -> tuple[str, str]:
-    """The name of a split's sampler, and its parameters beside sizes and whatever was left as it is by default."""
+    """The name of a split's sampler, and its parameters except sizes and those with their default value."""
     target = SAMPLERS.get(record.sampler) if record.sampler in SAMPLERS else None
     fields = target.model_fields if isinstance(target, type) and issubclass(target, Sampler) else {}
     parts = []

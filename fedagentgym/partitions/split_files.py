@@ -1,10 +1,10 @@
-"""Split files: one JSON up to a million assignments; above, a folder (or a zip of it) of integers.
+"""Split files: one JSON file of up to a million assignments, or, for more, a folder (or a zip of it) with integer arrays.
 
-The folder holds `header.json` and flat little-endian arrays: `offsets.bin` (int64), `items.bin` (int32, numbers among the
-pool's sorted ids), `digests.bin` (32 bytes per client), and, if clients play in different variants, `variants.bin` with
-`variant_offsets.bin`. A file is mapped, not read, and only after its length has been compared with the header; the offsets
-of the clients' slices are checked before any slice is taken. A client is read by its slice alone and checked against its own
-digest; the digests themselves are covered by the digest of the split.
+The folder holds `header.json` and flat little-endian arrays: `offsets.bin` (int64), `items.bin` (int32, indices of the pool's
+sorted ids), `digests.bin` (32 bytes per client), and, if clients play in variants, `variants.bin` with `variant_offsets.bin`.
+Arrays are memory-mapped after their length has been compared with the header, and the offsets of the clients' slices are
+checked before any slice is taken. Reading a client reads only its slice and checks it against the client's digest. The
+digest of the split covers the clients' digests.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MAX_JSON_ASSIGNMENTS = 1_000_000
 
 
 NOTE = "fedagentgym.json"
-"""The file of a repository that names its split."""
+"""The file that names the split file of a repository."""
 
 
 def save(record: SplitRecord, path: str | Path, pool_ids: Sequence[str]) -> Path:
@@ -71,7 +71,7 @@ def save(record: SplitRecord, path: str | Path, pool_ids: Sequence[str]) -> Path
 
 
 def pack(folder: Path, path: Path) -> None:
-    """Write the files of a split's folder as one zip, which is read in place of it."""
+    """Write the files of a split's folder as one uncompressed zip, which can be read in place of the folder."""
     with TemporaryDirectory() as scratch:
         packed = Path(scratch, "record.zip")
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
@@ -81,7 +81,7 @@ def pack(folder: Path, path: Path) -> None:
 
 
 def load(path: str | Path) -> SplitRecord:
-    """Read a split and check that it is complete; a folder takes its ids from the pool."""
+    """Read a split and check that it is complete. The record of a folder or zip has no ids; they come from the pool."""
     path = Path(path)
     try:
         mode = path.stat().st_mode
@@ -92,12 +92,12 @@ def load(path: str | Path) -> SplitRecord:
     if stat.S_ISDIR(mode) or _is_zip(path):
         return _load_arrays(path)
     if path.suffix == ".zip":
-        raise DataError(f"{path} is not a whole zip file: it was cut off or is something else")
+        raise DataError(f"{path} is not a whole zip file: it was truncated or is of another format")
     return from_json(read_json(path), str(path))
 
 
 def find_in(path: Path) -> Path:
-    """The split that the note of a repository's folder names; without a note the path itself."""
+    """The split file that `fedagentgym.json` in a repository's folder names; without that file, the path itself."""
     if path.is_dir() and (note := path / NOTE).is_file():
         noted = read_json(note)
         name = noted.get("split") if isinstance(noted, dict) else None
@@ -108,8 +108,8 @@ def find_in(path: Path) -> Path:
 
 
 def compute_fingerprint(path: Path) -> str:
-    """Return a text that changes with the content of a split file: the digest of the file, or of the header in a folder or zip,
-    since the header covers the rest. Empty if it cannot be read, which `load` explains."""
+    """Return a text that changes with the content of a split file: the digest of the file, or of the header of a folder or zip,
+    which covers its arrays. An empty text means that the file cannot be read; `load` then raises the error."""
     try:
         if path.is_dir() or _is_zip(path):
             found = locate_files(path)[HEADER]
@@ -129,7 +129,7 @@ def _is_zip(path: Path) -> bool:
 
 
 def to_json(record: SplitRecord) -> str:
-    """One line per entry and per client, so that two splits can be compared line by line."""
+    """The text of a split's JSON file. Every field and every client has its own line, so that splits can be compared by line."""
     header = record.to_header()
     rows = [json.dumps(list(ids)) for ids in record.iter_tasks()]
     is_varied = any(variant is not None for variant in record.variants)
@@ -177,7 +177,7 @@ def _check_digest(record: SplitRecord, data: Mapping[str, Any], where: str) -> S
 
 def _write_arrays(record: SplitRecord, folder: Path, pool_ids: Sequence[str]) -> None:
     items = np.asarray(record.clients.items)
-    if record.ids is not None and record.ids is not pool_ids:  # numbered among its own ids, not among all of the pool
+    if record.ids is not None and record.ids is not pool_ids:  # renumber from the record's ids to the pool's
         place = {name: number for number, name in enumerate(pool_ids)}
         items = np.array([place[name] for name in record.ids], dtype=np.int64)[items]
     arrays: dict[str, NDArray[Any]] = {
@@ -252,7 +252,7 @@ _LOCAL_MAGIC = b"PK\x03\x04"
 
 
 class StoredFile(NamedTuple):
-    """The bytes of one member: a file of a folder, or a range of a zip."""
+    """The location of a member: a file of a folder, or a byte range of a zip."""
 
     path: Path
     start: int
@@ -260,8 +260,8 @@ class StoredFile(NamedTuple):
 
 
 def locate_files(path: Path) -> dict[str, StoredFile]:
-    """The members of a split folder or zip by name; other files in it are not read. Members of a zip are not compressed, so they
-    can be mapped in place."""
+    """Locate the members of a split folder or zip, by name; other files are ignored. Members of a zip must not be compressed, so
+    that they can be mapped in place."""
     known, found = (HEADER, *DTYPES), dict[str, StoredFile]()
     if not path.is_file():
         files = [path / name for name in known if (path / name).is_file()]
@@ -275,14 +275,14 @@ def locate_files(path: Path) -> dict[str, StoredFile]:
                     continue
                 if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
                     raise DataError(
-                        f"{path}: {name} is compressed or encrypted; a split zip stores its members as they are"
+                        f"{path}: {name} is compressed or encrypted; members of a split zip must be stored unchanged"
                     )
                 if name in found:
                     raise DataError(f"{path}: {name} is in this zip twice")
                 file.seek(member.header_offset)
                 head = file.read(_LOCAL_HEADER)
                 if len(head) < _LOCAL_HEADER or not head.startswith(_LOCAL_MAGIC):
-                    raise DataError(f"{path}: {name} is not at the place that the zip gives")
+                    raise DataError(f"{path}: {name} is not at the offset that the zip gives")
                 skip = int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
                 start = member.header_offset + _LOCAL_HEADER + skip
                 if start + member.file_size > whole:
@@ -294,7 +294,7 @@ def locate_files(path: Path) -> dict[str, StoredFile]:
 
 
 def open_array(files: Mapping[str, StoredFile], name: str, count: int, where: str) -> NDArray[Any]:
-    """An array of the split, memory-mapped; its file must exist and have the expected size."""
+    """Memory-map an array of a split; its file must exist and have the expected size."""
     dtype = np.dtype(DTYPES[name])
     if name not in files:
         raise DataError(f"{where} is not whole: {name} is missing")
@@ -312,7 +312,7 @@ def open_array(files: Mapping[str, StoredFile], name: str, count: int, where: st
 
 
 def open_offsets(files: Mapping[str, StoredFile], name: str, rows: int, total: int, where: str) -> NDArray[Any]:
-    """The offsets of `rows` slices: from 0, never decreasing, to `total`."""
+    """Memory-map the offsets of `rows` slices; they must start at 0, never decrease and end at `total`."""
     offsets = open_array(files, name, rows + 1, where)
     if offsets[0] != 0 or offsets[-1] != total or bool(np.any(offsets[1:] < offsets[:-1])):
         raise DataError(f"{where}: {name} is damaged: it does not divide {total:,} entries among {rows:,} clients")
@@ -320,7 +320,7 @@ def open_offsets(files: Mapping[str, StoredFile], name: str, rows: int, total: i
 
 
 class StoredVariants(Sequence[Any]):
-    """Variants that are read on demand."""
+    """The variants of the clients in a split's arrays, each parsed on access."""
 
     def __init__(self, offsets: NDArray[np.int64], raw: NDArray[np.uint8]) -> None:
         self._offsets, self._raw = offsets, raw

@@ -1,4 +1,4 @@
-"""Statistics of a split: sizes, mixtures, overlap, Jaccard, dispersion, and whether chance explains them."""
+"""Statistics of a split: sizes, mixtures, overlap, Jaccard similarity, dispersion, and a comparison with random draws."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _JACCARD_CLIENTS = 500
 
 
 class ChanceComparison(NamedTuple):
-    """The deviation of counts from drawing without replacement: `ratio` is 1 by chance, `z` is in standard errors."""
+    """The deviation of counts from drawing without replacement: `ratio` is expected to be 1, `z` counts standard deviations."""
 
     ratio: float
     z: float
@@ -29,7 +29,8 @@ class ChanceComparison(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Statistics:
-    """Measures of one assignment. Arrays have one entry (or row) per client."""
+    """Measures of one assignment. Arrays have one entry or row per client, but `pool_shares` one per category and `copies` one
+    per task."""
 
     sampler: str
     tasks_in_pool: int
@@ -46,8 +47,8 @@ class Statistics:
 
     @property
     def table(self) -> Any:
-        """A row per client, as a DataFrame, or a list of dictionaries without pandas: `client`, `tasks`, `distance`, and the
-        number of tasks of each category."""
+        """One row per client: `client`, `tasks`, `distance`, and the number of tasks of each category. It is a DataFrame, or a
+        list of dictionaries if pandas is not installed."""
         counts = (dict(zip(self.categories, row, strict=True)) for row in self.counts.tolist())
         rows = enumerate(zip(self.sizes.tolist(), self.distances.tolist(), counts, strict=True))
         return make_table(
@@ -74,12 +75,12 @@ class Statistics:
 
     @property
     def mixture_dispersion(self) -> float:
-        """Total variance of the mixtures over clients: sum over categories of the variance of their share."""
+        """Total variance of the mixtures over clients: the sum over categories of the variance of the category's share."""
         return float(self.shares.var(axis=0).sum())
 
     @property
     def size_dispersion(self) -> float:
-        """Standard deviation of the sizes, over their mean."""
+        """Standard deviation of the sizes, divided by their mean."""
         return float(self.sizes.std() / max(self.sizes.mean(), 1e-12))
 
     @property
@@ -90,11 +91,11 @@ class Statistics:
 
     @property
     def worst_client(self) -> int:
-        """The client whose mixture is farthest from the pool's."""
+        """The number of the client whose mixture is farthest from the pool's."""
         return int(self.distances.argmax())
 
     def dispersion(self) -> tuple[str, float]:
-        """The measure that the sampler's parameter controls."""
+        """The name and the value of the measure that the sampler's parameter controls."""
         if self.sampler == "coverage":
             return "standard deviation of sizes / mean", self.size_dispersion
         if self.sampler == "hardness" and self.hardness_dispersion is not None:
@@ -143,7 +144,7 @@ class Statistics:
 
 
 def compute_statistics(assignment: Assignment, table: TaskTable, sampler: str) -> Statistics:
-    """Compute how an assignment divides the tasks of its table."""
+    """Compute the measures of an assignment of the tasks of a table."""
     counts = count_labels(assignment, table.codes, len(table.names))
     sizes = assignment.sizes
     pool_shares = table.counts / max(len(table), 1)
@@ -173,7 +174,7 @@ def count_labels(assignment: Assignment, labels: Ints, count: int) -> Ints:
 
 
 def jaccard(assignment: Assignment, items: int) -> tuple[float, float]:
-    """Mean and greatest |A and B| / |A or B| over pairs of clients; if there are many, an evenly spaced subset is compared."""
+    """Mean and greatest |A and B| / |A or B| over pairs of clients. Of more than 500 clients, 500 at equal distances are used."""
     from scipy.sparse import csr_matrix
 
     clients = len(assignment)
@@ -194,7 +195,8 @@ def jaccard(assignment: Assignment, items: int) -> tuple[float, float]:
 def compare_with_chance(assignment: Assignment, labels: Ints, strata: Ints) -> ChanceComparison:
     """Compare the variation of labels between clients with that of random draws, given each client's tasks per stratum.
 
-    Pearson's sum over clients, strata and labels, with its mean and variance under drawing without replacement.
+    Pearson's chi-square sum over clients, strata and labels is compared with its mean and variance under drawing without
+    replacement.
     """
     label_total, stratum_total = int(labels.max(initial=0)) + 1, int(strata.max(initial=0)) + 1
     observed = count_labels(assignment, strata * label_total + labels, stratum_total * label_total)

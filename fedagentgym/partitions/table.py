@@ -1,7 +1,6 @@
-"""The pool that is divided, and the part of it that samplers use: numbered items with a category each and, for hardness, whether
-they count as solved.
+"""The table of a pool that samplers divide: numbered tasks with their categories and, if known, whether they count as solved.
 
-Items are numbered by their sorted ids and categories by their sorted names, so the order of the rows has no effect.
+Tasks are numbered in the order of their ids and categories in the order of their names, so the order in the pool has no effect.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ def refuse_evaluation(cls: type[TextEnv], split: str) -> None:
     """Raise for evaluation splits, which are never divided among clients."""
     if split in cls.evaluation_splits or split == "all":
         raise OptionError(
-            f"the split {split!r} is for evaluation or holds such tasks, and those are never divided among clients: use 'train'"
+            f"the split {split!r} holds evaluation tasks, which are never divided among clients: use 'train'"
         )
 
 
 def list_evaluation(cls: type[TextEnv]) -> tuple[str, ...]:
-    """The evaluation splits that a client split's record names: all but `unseen`, whose templates no client can hold."""
+    """The evaluation splits that a client split's record names: all except `unseen`, whose templates no other split has."""
     return tuple(split for split in cls.evaluation_splits if split != UNSEEN)
 
 
 def open_pool(env_id: str, split: str, options: Mapping[str, Any], given: TaskPool | None = None) -> TaskPool:
-    """The given pool, or the one that the environment loads under these options."""
+    """The given pool, or the pool that the environment loads with these options."""
     if given is not None and not isinstance(given, TaskPool):
         raise OptionError(f"pool is a TaskPool, got {show_value(given)}")
     if given is not None:
@@ -51,12 +50,12 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Labels = tuple[Ints, tuple[str, ...]]
 FieldReader = Callable[[str], Labels]
-"""From the name of a field to the code of every row of the whole pool's table, and the names of the codes."""
+"""A function from the name of a field to the code of every task of the whole pool's table, and the names of the codes."""
 
 
 @dataclass(frozen=True, eq=False)
 class PoolFields:
-    """The fields of a pool's tasks as labels, in the order of a table's items. Each field is encoded once."""
+    """A `FieldReader` of a pool, whose codes are in the order of the table's tasks. Each field is encoded once."""
 
     pool: TaskPool
     order: Ints
@@ -123,7 +122,7 @@ class TaskTable:
 
     @cached_property
     def by_category(self) -> tuple[Ints, Ints]:
-        """The numbers of the tasks sorted by category (ascending within each), and where each category starts."""
+        """The numbers of the tasks, sorted by category and then ascending, and the position at which each category starts."""
         return np.argsort(self.codes, kind="stable"), np.concatenate([[0], np.cumsum(self.counts)])
 
     def select(self, keep: Flags) -> TaskTable:
@@ -152,7 +151,7 @@ class TaskTable:
             The code of each task, and the names of the codes.
 
         Raises:
-            DataError: If `hardness` is asked for and it is unknown which tasks are solved.
+            DataError: If the field is `hardness` and it is unknown which tasks are solved.
             OptionError: If the tasks have no such field.
         """
         if field == "category":
@@ -185,13 +184,13 @@ class TaskTable:
 
         Args:
             ids: The ids, in any order.
-            what: What names them, for the error message.
+            what: Name of the source of the ids, for the error message.
 
         Returns:
             The numbers, ascending.
 
         Raises:
-            DataError: If the table has no such task.
+            DataError: If the table lacks a task.
         """
         wanted = np.array(sorted(ids), dtype=object)
         position = np.searchsorted(np.asarray(self.ids, dtype=object), wanted)
@@ -203,7 +202,7 @@ class TaskTable:
 
 
 def encode_values(values: Sequence[str | int]) -> Labels:
-    """Codes and names of the values of a field, numbers in the order of their size, otherwise texts in that of the alphabet."""
+    """Codes and names of the values of a field. Numbers are in the order of their size, other values in alphabetical order."""
     shown = values if all(isinstance(value, int) for value in values) else [str(value) for value in values]
     order = sorted(set(shown))
     code = {value: number for number, value in enumerate(order)}

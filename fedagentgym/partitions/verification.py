@@ -1,5 +1,7 @@
-"""Verification of a split (its content matches its digest, it follows from its seed, no evaluated task is held by a client, and
-other axes were left to chance), and the comparison of two splits.
+"""Verification of a split, and the comparison of two splits.
+
+A split is verified if its content matches its digest, its seed reproduces it, clients hold no evaluation task, and axes that its
+sampler does not control look random.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ IMPORTED = "imported"
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One check and its result. `ok` is None if it cannot be verified: then the split as a whole is not verified."""
+    """One check and its result. `ok` is None if the check cannot be decided; the split then counts as not verified."""
 
     name: str
     ok: bool | None
@@ -45,8 +47,8 @@ class CheckResult:
 def verify(
     record: SplitRecord, pool: TaskPool, table: TaskTable, assignment: Assignment, options: Mapping[str, Any]
 ) -> list[CheckResult]:
-    """Every check of a record against its pool, the content first. `assignment` is the record's, in the numbers of `table`;
-    `options` are the environment's, with which the pool is loaded again."""
+    """Run every check of a record against its pool, the content first. `assignment` is the record's, with tasks numbered as in
+    `table`. `options` are the environment's options, with which evaluation splits are loaded."""
     digests = b"".join(
         compute_client_digest(ids, variant) for ids, variant in zip(record.iter_tasks(), record.variants, strict=True)
     )
@@ -59,7 +61,7 @@ def verify(
     elif assignment.has_repeats():
         held = (False, "a client holds a task twice")
     else:
-        held = (True, f"every task is in the pool ({len(pool):,} tasks), none twice on a client")
+        held = (True, f"every task is in the pool ({len(pool):,} tasks), and no client holds a task twice")
     return [
         CheckResult("content", *content),
         CheckResult("pool", *held),
@@ -91,7 +93,7 @@ def _check_roles(record: SplitRecord) -> CheckResult:
 
 
 def _check_labels(record: SplitRecord, pool: TaskPool, table: TaskTable) -> list[CheckResult]:
-    """Check labels that can be recomputed; of measured labels only the digest is known."""
+    """Recompute labels from their source and compare. Labels measured by play are not checked, except those of the package."""
     if record.labels is None:
         return []
     source, shipped = record.labels.source, find_shipped(pool)
@@ -137,15 +139,15 @@ def _check_evaluation(record: SplitRecord, pool: TaskPool, options: Mapping[str,
 
 
 COMPARED_TASKS = 200
-"""Tasks by which two splits of an environment are compared."""
+"""Number of tasks by which two pools are compared."""
 MANY_TIMES = 5
-"""Matches above this multiple of the number that chance would give are not due to chance."""
+"""If there are more matches than this multiple of the number expected by chance, they are not due to chance."""
 
 
 def find_leaks(
     record: SplitRecord, pool: TaskPool, options: Mapping[str, Any], env: TextEnv, ids: Sequence[str]
 ) -> list[str]:
-    """The evaluated tasks that clients, or a role, hold, in the order of `ids`."""
+    """The tasks among `ids` of the environment `env` that the split's clients or roles hold, in the order of `ids`."""
     held = {name for tasks in record.iter_tasks() for name in tasks}.union(*record.roles.values())
     cls = env_class(record.env_id)
 
@@ -160,9 +162,9 @@ def find_repeated(
 ) -> list[str]:
     """The tasks `ids` of an environment that are among the tasks `held` of a pool, in the order of `ids`.
 
-    A task is known by its id. Questions that are answered by replies are also known by their words, which stand under other ids
-    in a file with duplicates, or as a member of a mixture (`read_words`); `open_own` opens the environment of the pool for that.
-    Tasks of an environment or of data of one's own are known by their payloads too.
+    Tasks are compared by their ids. If both environments take replies, questions are also compared by their words
+    (`read_words`), since a file with duplicates or a mixture has the same question under another id; `open_own` opens the
+    environment of the pool for this. Tasks from the user's own code or data are also compared by their payloads.
     """
     if env.id == pool.env:
         if repeated := [name for name in ids if name in held and _is_same_task(pool, env.pool, name)]:
@@ -178,7 +180,8 @@ def find_repeated(
 
 
 def refuse_imitated(shown: TextEnv, env: TextEnv, split: str, tasks: int | None) -> None:
-    """Refuse to evaluate on tasks that an expert shows before learning; the package's own `warmup` splits have none of them."""
+    """Refuse to evaluate on tasks that an expert shows before learning. The package's own `warmup` splits need no check, since
+    they hold no evaluation tasks."""
     if not has_own_tasks(shown):
         return
     ids = env.pool.ids[:tasks]
@@ -190,7 +193,7 @@ def refuse_imitated(shown: TextEnv, env: TextEnv, split: str, tasks: int | None)
 
 
 def read_questions(env: TextEnv, task: str, turns: int) -> tuple[str, ...]:
-    """The words of a task's questions in so many turns: two tasks may begin alike."""
+    """The words of a task's questions in up to `turns` turns. One question is not enough, since two tasks may begin alike."""
     (episode,) = env.reset_many([task], [0])
     asked = [read_words(episode.view.observation)]
     while len(asked) < turns:
@@ -205,8 +208,8 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 
 def read_words(text: str) -> str:
-    """The words and marks of a text, which copies have in common: they differ by blanks, capitals, the Unicode form of the same
-    characters, or invisible ones.
+    """The words and marks of a text, by which copies are recognised although their blanks, capitals, Unicode forms or invisible
+    characters differ.
 
     >>> read_words("What is\\u00a02+2 ?") == read_words("what is 2 + 2?")
     True
@@ -218,7 +221,7 @@ def read_words(text: str) -> str:
 
 
 def _is_same_task(pool: TaskPool, other: TaskPool, name: str) -> bool:
-    """Return whether an id is of one task in both pools; other data have other tasks under the same ids."""
+    """Return whether an id names the same task in both pools. Other data can have other tasks under the same ids."""
     try:
         return name not in pool or represent(pool[name].payload) == represent(other[name].payload)
     except DataError:  # payloads without a text
@@ -226,17 +229,17 @@ def _is_same_task(pool: TaskPool, other: TaskPool, name: str) -> bool:
 
 
 def has_own_tasks(env: TextEnv) -> bool:
-    """Return whether the tasks come from code or data of the user. The package's own splits have no task in common, and the ids
-    of installed published data name their split."""
+    """Return whether the tasks come from code or data of the user. For other tasks ids are enough: the package's own splits have
+    no task in common, and the ids of installed published data name their split."""
     return type(env).__module__.partition(".")[0] != "fedagentgym" or env.options.names_own_data
 
 
 def find_same_tasks(pool: TaskPool, held: Iterable[str], other: TaskPool, ids: Sequence[str]) -> list[str]:
-    """The tasks `ids` of the pool `other` whose payload a held task of `pool` has too, under any id.
+    """The tasks `ids` of the pool `other` with the same payload as a held task of `pool`, under any id.
 
-    Where there are few states, held tasks repeat each other, and evaluated ones repeat them by chance. So repeats count only if
-    they are far more than those among the held tasks suggest, or if both pools are the same throughout, as with an environment
-    that ignores the split.
+    If an environment has few states, held tasks repeat each other, and evaluation tasks repeat held tasks by chance. So repeats
+    count only if they are far more than the repeats among the held tasks suggest, or if both pools have the same tasks
+    throughout, as in an environment that ignores the split.
     """
     try:
         own = Counter(represent(pool[name].payload) for name in held if name in pool)
@@ -258,9 +261,7 @@ def _check_sampling(record: SplitRecord, table: TaskTable, assignment: Assignmen
         detail = "cannot be verified: the split was imported, not sampled, so there is nothing to repeat"
         return CheckResult(name, None, detail)
     if record.sampler not in SAMPLERS:
-        detail = (
-            f"cannot be verified: the sampler {record.sampler!r} is not registered here, import the code that does it"
-        )
+        detail = f"cannot be verified: the sampler {record.sampler!r} is not registered, import its code first"
         return CheckResult(name, None, detail)
     try:
         sampler, sizes = (
@@ -304,7 +305,7 @@ _FINGERPRINTS = {False: "a94c95e625904c08", True: "03d19fc4d5815d00"}
 
 
 def can_resample(published: bool) -> bool:
-    """Return whether the random numbers of all samplers are the same here as where the library was tested."""
+    """Return whether samplers draw the same random numbers here as where this library was tested."""
     table = TaskTable(
         [f"{number:03d}" for number in range(300)], ("a", "b", "c"), np.arange(300) % 7 % 3, np.arange(300)
     )
@@ -325,7 +326,7 @@ def can_resample(published: bool) -> bool:
 
 
 def _check_axes(record: SplitRecord, table: TaskTable, assignment: Assignment) -> list[CheckResult]:
-    """Check that the axes that the sampler leaves to chance look random."""
+    """Check that the axes that the sampler does not control look random."""
     if record.sampler == IMPORTED or record.sampler not in SAMPLERS or record.parameters.get("compat"):
         return [CheckResult("other axes", True, "this sampler leaves no axis to chance")]
     try:
@@ -364,7 +365,7 @@ def _check_chance(name: str, assignment: Assignment, labels: np.ndarray, strata:
 
 @dataclass(frozen=True)
 class SplitDifference:
-    """The differences of two splits in what they were made of, and the distance of their clients."""
+    """The differences of two splits in their settings, and the similarity of their clients' tasks."""
 
     digests: tuple[str, str]
     fields: dict[str, tuple[Any, Any]]
@@ -383,7 +384,7 @@ class SplitDifference:
 
 
 def compare(first: SplitRecord, second: SplitRecord) -> SplitDifference:
-    """Compare two splits whose task ids are known."""
+    """Compare two splits, client by client, up to the smaller number of clients. Both records must have task ids."""
     count = min(len(first), len(second))
     pairs = [(set(first.get_tasks(client)), set(second.get_tasks(client))) for client in range(count)]
     values = [len(a & b) / max(len(a | b), 1) if a | b else 1.0 for a, b in pairs]

@@ -102,7 +102,7 @@ def test_a_run_is_not_evaluated_on_what_its_clients_train_on(
     code, _, err = command(capsys, "eval", "--run", "run", *other)
     assert code == 2 and "clients train on" in err and "of the split 'val'" in err
     code, out, _ = command(capsys, "eval", "--run", "run", "--split", "train", "--tasks", "30")
-    assert code == 0 and "these 30 tasks: this is no success on held-out tasks" in out
+    assert code == 0 and "these 30 tasks: this is not success on held-out tasks" in out
     code, out, _ = command(capsys, "eval", "--run", "run", "--split", "train", "--tasks", "30", "--json")
     assert code == 0 and json.loads(out)["seen"] > 0
     code, out, _ = command(capsys, "eval", "--run", "run", "--split", "train", *other, "--tasks", "10")

@@ -136,7 +136,7 @@ def test_an_empty_text_is_no_path(
         ("bench plan smoke --price 2", "does nothing without --agent"),
         ("bench plan agents-tiny-v1 --details", "no --details"),
         ("hub push split.json me/x --license Apache-2.0", "the hub's name of a licence"),
-        ("plan tiny-skills --gpu h200", "--gpu is about a GPU"),
+        ("plan tiny-skills --gpu h200", "--gpu is for runs on a GPU"),
         ("plan paper-webshop:lora --reply-tokens 100000", "a reply has at most 512"),
         ("train tiny-skills --sweep seed=1,2 --seeds 1,2", "--sweep and --seeds"),
         ("label Guess --agent random --error 0.5", "--error does nothing to the agent 'random'"),
@@ -149,12 +149,12 @@ def test_an_empty_text_is_no_path(
         ("play Guess --client 1", "--client-split is missing"),
         ("pretrain smollm2 --check", "for the tiny agents"),
         ("pretrain tiny --env Guess --env-set split=val", "--env-set split does nothing here"),
-        ("eval --env Guess --agent random --agent-set name=expert", "the agent is named already, 'random'"),
-        ("bench run agents-tiny-v1 --agent random --agent-set name=expert", "the agent is named already, 'random'"),
-        ("gateway check --agent untrained-tiny --agent-set name=tiny -- true", "the agent is named already"),
+        ("eval --env Guess --agent random --agent-set name=expert", "the agent is already named 'random'"),
+        ("bench run agents-tiny-v1 --agent random --agent-set name=expert", "the agent is already named 'random'"),
+        ("gateway check --agent untrained-tiny --agent-set name=tiny -- true", "the agent is already named"),
         ("gateway check --agent-set harness.processes=3 -- true", "--processes says how many"),
         ("gateway check --agent-set 'harness={command: [true]}' -- true", "the program stands after --"),
-        ("gateway serve --agent-set harness.command=[true]", "programs are started by you"),
+        ("gateway serve --agent-set harness.command=[true]", "you start the programs yourself"),
         ("gateway serve --env Guess --agent untrained-tiny --out .", "it is a folder, a file is expected"),
         ("gateway serve --env Guess --agent untrained-tiny --out ..", "it is a folder, a file is expected"),
         ("eval --env Guess --agent random --trust-plugins", "--trust-plugins does nothing without --run"),
@@ -214,7 +214,7 @@ def test_a_split_is_given_by_its_option(
     end = ["--", "true"] if words == ("gateway", "check") else []
     for split in ([], ["--split", "val"]):
         assert main([*words, *more.get(words, []), *env, *split, "--env-set", "split=test", *end]) == 2
-        assert "--env-set split: the split is given by --split: --split test" in capsys.readouterr().err
+        assert "--env-set split does nothing here: give --split test" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

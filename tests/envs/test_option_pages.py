@@ -107,7 +107,7 @@ The tunnel and its light.
 
 ## LongTunnel
 
-A longer tunnel. And those of [LongTunnel, Tunnel](#longtunnel-tunnel).
+A longer tunnel. Also the options of [LongTunnel, Tunnel](#longtunnel-tunnel).
 
 | option | value | default | mark | meaning |
 |---|---|---|---|---|

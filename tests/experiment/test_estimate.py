@@ -393,7 +393,7 @@ def test_the_command_prints_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
         said = capsys.readouterr().out
         size = "141" if "h200" in assumed else "80"
         assert "26,880" in said and f"does not fit into {size} GB: what fits is a LoRA adapter" in said
-    assert main(["plan", "demo", "--price", "2.5"]) == 2 and "is about a GPU" in capsys.readouterr().err
+    assert main(["plan", "demo", "--price", "2.5"]) == 2 and "is for runs on a GPU" in capsys.readouterr().err
     assert main(["plan", "demo", "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)
     assert plain["total"]["episodes"] == 6 * 16 * 64

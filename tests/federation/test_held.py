@@ -250,10 +250,10 @@ def test_client_check_lists_everything_that_a_run_sends(tmp_path: Path, capsys: 
     }
     said = {kind: "yes" in row.split() for kind, row in rows.items()}
     assert said == {"parameters": True, "evaluation": False, "count": False} and "left out" in rows["evaluation"]
-    assert "may be sent to the server: parameters; besides, a digest of the tasks" in told
+    assert "may be sent to the server: parameters; always sent: a digest of the tasks" in told
     change_client(folder, client=7)
     assert main(["client", "check", str(folder), "--run", str(run)]) == 2
-    assert "the clients 0 to 2, and this file is of client 7" in capsys.readouterr().err
+    assert "the clients 0 to 2, and this file describes client 7" in capsys.readouterr().err
 
 
 class Stop(Exception):

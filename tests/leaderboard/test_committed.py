@@ -39,7 +39,7 @@ def test_what_is_verified_is_a_result(tmp_path: Path, capsys: pytest.CaptureFixt
     (tmp_path / "file.zip").write_text("no archive")
     suite = RESULTS / "agents-tiny-v1"
     for place, told in (
-        (suite, f"results: name each, such as {suite}"),
+        (suite, f"results: name each result, such as {suite}"),
         (tmp_path / "gone", "neither a result nor a folder of results"),
         (tmp_path / "file.zip", "file.zip"),
         (tmp_path, "file.zip"),

@@ -362,10 +362,10 @@ def test_other_tasks_with_the_same_ids_are_not_compared(tmp_path: Path, capsys: 
     page = tmp_path / "page.html"
     assert main(["compare", str(usual), str(other), "--out", str(page)]) == 2
     assert "other was played on the pool sha256:" in (told := capsys.readouterr().err)
-    assert "usual on the pool sha256:" in told and "their tasks are others under the same ids" in told
+    assert "usual on the pool sha256:" in told and "tasks with the same ids differ between these pools" in told
     assert not page.exists()
     file = next(other.glob("evaluation/*.jsonl"))
-    with pytest.raises(DataError, match="others under the same ids"):
+    with pytest.raises(DataError, match="tasks with the same ids differ"):
         compare([load_played(usual), load_played(file)])
 
 

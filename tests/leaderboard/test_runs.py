@@ -330,14 +330,14 @@ BAD = (
     ({"track": "agents"}, "has an env and no changes"),
     ({"selection": {"split": "test"}}, "a test split chooses no round"),
     ({"ranking": {"split": "val"}}, "cannot be the one on which the round is chosen"),
-    ({"pass_powers": [4]}, "needs as many repeats"),
+    ({"pass_powers": [4]}, "needs 4 repeats"),
     ({"seeds": [1, 1]}, "different numbers"),
     ({"name": "smoke-v3"}, "another version"),
     ({"scenarios": {"seen": {"changes": ["ranking.split=val"]}}}, "cannot be the one on which the round is chosen"),
     ({"scenarios": {"seen": {"changes": ["ranking.splits=test"]}}}, "did you mean 'split'|splits"),
     ({"scenarios": {"seen": {"changes": ["ranking.round=last"]}}}, "round"),
     ({"scenarios": {"seen": {"changes": ["ranking=null"]}}}, "ranking"),
-    ({"scenarios": {"a": {}, "b": {"changes": ["ranking.repeats=2"]}}, "pass_powers": [2]}, "needs as many repeats"),
+    ({"scenarios": {"a": {}, "b": {"changes": ["ranking.repeats=2"]}}, "pass_powers": [2]}, "needs 2 repeats"),
 )
 
 

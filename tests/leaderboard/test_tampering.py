@@ -465,7 +465,7 @@ def test_a_plugin_may_lie_elsewhere_on_the_verifiers_machine(
     other.parent.mkdir()
     other.write_text("# other\n")
     assert main(["bench", "verify", str(archive), "--plugin", str(other)]) == 0
-    assert "made with another mine.py than the one here: name it" in capsys.readouterr().out
+    assert "made with another version of mine.py: name it" in capsys.readouterr().out
     named[0]["path"] = str(mine)
     forger.edit_json(folder / ENTRY, lambda plain: plain.update(plugins=named))
     with pytest.raises(RefutedError, match="names no path and no secret"):

@@ -224,7 +224,7 @@ def test_clients_have_as_many_tasks_in_every_scenario(name: str) -> None:
         ({"rows": {"again": {}}}, "'again' is no baseline that can be tuned"),
         ({"rows": {"fedprox": {"knob": "algorithm.proximal"}}}, "knob and values belong together"),
         ({"rows": {"fedprox": {"knob": "learning.learning_rate", "values": [1]}}}, "is tried of every row already"),
-        ({"rows": {"fedprox": {"knob": "algorithm.proximal", "values": [1, 1]}}}, "one is named twice"),
+        ({"rows": {"fedprox": {"knob": "algorithm.proximal", "values": [1, 1]}}}, "a value is named twice"),
     ],
 )
 def test_a_grid_that_is_not_fair_is_refused(changes: dict[str, Any], problem: str) -> None:
@@ -236,7 +236,7 @@ def test_a_grid_that_is_not_fair_is_refused(changes: dict[str, Any], problem: st
     ("changes", "problem"),
     [
         ({"tuning": {**SAMPLE["tuning"], "step_size": [0.25, 1]}}, "2 steps of 2 tasks cannot be made 0.25 times as"),
-        ({"tuning": None}, "sample names no grid"),
+        ({"tuning": None}, "sample has no grid"),
         ({"budget": {"episodes": 8}}, "at most 8 episodes"),
     ],
 )
@@ -370,9 +370,9 @@ def test_the_command_line_is_checked(searched: Path, capsys: pytest.CaptureFixtu
         (make_line(searched, "--row", "fedavg"), "row of sample that is tuned 'fedavg'"),
         (
             ["bench", "tune", "smoke"],
-            "smoke belongs to the package: name the file of the choice, --chosen smoke.tuned.json",
+            "smoke belongs to the package: name a file for the chosen settings, --chosen smoke.tuned.json",
         ),
-        (["bench", "tune", "agents-tiny-v1", "--chosen", "x.json"], "agents-tiny-v1 names no grid"),
+        (["bench", "tune", "agents-tiny-v1", "--chosen", "x.json"], "agents-tiny-v1 has no grid"),
     ):
         assert main(line) == 2
         assert problem in capsys.readouterr().err

@@ -95,7 +95,7 @@ def test_tasks_that_are_all_the_same_are_not_divided(tmp_path: Path) -> None:
     (tmp_path / "same.jsonl").write_text('{"question": "What is 1 + 1?", "answer": 2}\n' * 9)
     described = {"client": 0, "env": {"id": "fedagentgym/Math-v0", "options": {"data": "same.jsonl"}}, "held_out": 0.5}
     (tmp_path / "client.yaml").write_text(yaml.safe_dump(described))
-    with pytest.raises(DataError, match="the 9 tasks of the client are all the same one"):
+    with pytest.raises(DataError, match="the 9 tasks of the client are all the same task"):
         open_held(tmp_path)
 
 

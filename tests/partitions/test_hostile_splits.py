@@ -112,7 +112,7 @@ def test_every_field_with_every_nasty_value_and_a_new_digest(
         (lambda d: d.update(server_overlap=-5), "'server_overlap' must lie between 0 and 1"),
         (lambda d: d["clients"][1].append(d["clients"][1][-1]), "client 1 out of order, or one of them twice"),
         (lambda d: d["clients"][2].reverse(), "client 2 out of order"),
-        (lambda d: d["labels"].update(tasks=10**15), "bytes are there for"),
+        (lambda d: d["labels"].update(tasks=10**15), "bytes do not hold one bit for each of"),
         (lambda d: d["env"]["options"].update(data="/etc"), "has no option 'data'"),
         (lambda d: d["env"]["options"].update(split="val"), "has no option 'split'"),
         (lambda d: d["roles"].update(chief=[]), "names a role 'chief'"),

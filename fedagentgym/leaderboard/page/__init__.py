@@ -1,1 +1,1 @@
-"""The leaderboard as a page: static files from results. Plays nothing and changes no result."""
+"""The leaderboard as a page: static files made from results. This package plays nothing and changes no result."""

@@ -1,11 +1,11 @@
-"""A folder of static files from results: the same results give the same bytes.
+"""A folder of static files made from results. The same results give the same bytes.
 
 index.html                      the page; opens from disk and needs no network
-README.md                       what a static Space of the Hugging Face Hub reads
+README.md                       the settings of a static Space of the Hugging Face Hub
 overview.md                     every suite: the best federated method beside its baselines, and the agents
 SUITE.md, SUITE.csv             the tables
-episodes/SUITE/ENTRY.js         episodes for the page's browser, compressed and loaded on demand
-results/SUITE/ENTRY.zip         the results themselves, unless they are linked to
+episodes/SUITE/ENTRY.js         episodes for the page's episode browser, compressed and loaded on demand
+results/SUITE/ENTRY.zip         copies of the results, unless the page links to them
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from fedagentgym.pages.render import render, to_script_json
 from fedagentgym.runs.folder import RANKED
 
 MARK = ".fedagentgym-leaderboard"
-"""Marks a folder as such a page, so that a newer one may replace it."""
+"""A file that marks a folder as a page of the leaderboard, so that a newer page may replace it."""
 MARK_TEXT = "This folder was written by `fedagentgym leaderboard build` and is replaced by it.\n"
 README = """\
 ---
@@ -53,12 +53,12 @@ MAX_EPISODE_CHARACTERS = 400_000
 def build_site(
     places: Sequence[Path], out: Path, *, link: str | None = None, verified: Sequence[Path] = ()
 ) -> list[SuiteEntries]:
-    """Write the page of these results; returns them by suite. `link` is their address relative to the page, `verified` folders
-    of what was found about them."""
+    """Write the page of these results; returns the results by suite. `link` is the address of the results relative to the page,
+    `verified` are folders of findings about them."""
     found = read_suites(places, verified)
     if not found:
         searched = ", ".join(map(format_path, places))
-        raise DataError(f"no result lies in {searched}: `fedagentgym bench pack` makes one")
+        raise DataError(f"there is no result in {searched}: `fedagentgym bench pack` makes one")
     if out.is_symlink() or (out.exists() and not out.is_dir()):
         raise OptionError(f"--out {format_path(out)}: it exists and is not a folder")
     if out.is_dir() and any(out.iterdir()) and not (out / MARK).is_file():
@@ -94,8 +94,8 @@ def build_site(
 
 
 def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> tuple[View, Mapping[str, Place]]:
-    """Write a suite's tables, the scripts that pass its entries' episodes to the page (of each scenario those of the first seed),
-    and without `link` copies of its results; returns its part of the page and the places over all scenarios."""
+    """Write a suite's tables, the scripts with its entries' episodes (of the first seed in each scenario) and, without `link`,
+    copies of its results. Returns the suite's part of the page and the places over all scenarios."""
     values = found.tabulate()
     differences = compare_suite(found.suite, values)
     places = rank(found.suite, values, differences)
@@ -109,7 +109,7 @@ def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> tuple[Vi
                 with entry.open_run((scenario, seed), RANKED) as run:
                     source = Source(entry.entry.title, read_episodes(run.path / RANKED))
                 cells[scenario] = make_browser_data([source], most=MAX_EPISODE_CHARACTERS)
-        # texts of episodes shrink to a twelfth; a browser unpacks them without a library
+        # compression reduces episodes to a twelfth, and browsers can decompress without a library
         packed = base64.b64encode(gzip.compress(to_script_json(cells).encode(), mtime=0)).decode()
         data = to_script_json({"suite": found.key, "entry": entry.name, "packed": packed})
         script = place / "episodes" / found.key / f"{entry.name}.js"

@@ -1,7 +1,7 @@
-"""`index.html`: a tab for each suite, with its table, its figures, its episodes, and its checks; and the numbers of papers.
+"""`index.html`: a tab for each suite with its table, figures, episodes and checks, and the numbers from papers.
 
-The table is drawn by `assets/leaderboard.js` from the `data` of `view_suite`. In the figures each entry's line or dot has the
-entry's name, so that the page can highlight the entry whose row is selected.
+`assets/leaderboard.js` draws the table from the `data` of `view_suite`. In the figures each entry's line or dot carries the
+entry's name, so that the page can highlight the entry of the selected row.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from fedagentgym.pages.charts import Chart, Points, Series
 from fedagentgym.pages.render import Strong, format_percent
 
 MAX_NAMED = 6
-"""Number of entries with a colour and a key, the best ones; the others are grey."""
+"""Number of entries (the best ones) with a colour and a name in the legend; the others are grey."""
 MAX_STRIPS = 20
 View = dict[str, Any]
-"""A part of the page as its template reads it."""
+"""The values of a part of the page, as its template reads them."""
 
 
 def view_suite(
@@ -52,7 +52,8 @@ def view_suite(
     links: Mapping[str, str],
     differences: Sequence[Compared],
 ) -> View:
-    """A suite with the ranks of its entries, over all scenarios ("") and in each, and where each entry's files lie."""
+    """The values of a suite's tab. `places` are the places of entries over all scenarios ("") and in each; `links` are the
+    addresses of the entries' results."""
     suite, ordered = found.suite, order_entries(found.entries, places[""])
     strips, limits = _list_strips(ordered), suite.budget
     runs, unit = len(suite.seeds), "run" if suite.track == "methods" else "task"
@@ -130,9 +131,9 @@ def view_suite(
 
 
 def _describe_leader(ordered: Sequence[Result], places: Mapping[str, Place]) -> list[str]:
-    """The leading entry, in a sentence of parts."""
+    """The parts of the sentence about the leading entry."""
     if not places:
-        return ["No entry has played all of it: choose a scenario to compare those that played it."]
+        return ["No entry has played the whole suite: choose a scenario to compare the entries that played it."]
     ranked = [entry for entry in ordered if entry.name in places]
     references, models = [one for one in ranked if is_reference(one)], [one for one in ranked if not is_reference(one)]
     measure = ranked[0].suite.rank_by
@@ -141,7 +142,7 @@ def _describe_leader(ordered: Sequence[Result], places: Mapping[str, Place]) -> 
         for one in references
     )
     if not models:
-        return ["No model has played all of it yet.", f" For reference: {between}."]
+        return ["No model has played the whole suite yet.", f" For reference: {between}."]
     first = models[0]
     top = set(places[first.name].bands)
     others = sum(bool(top & set(places[one.name].bands)) for one in models) - 1
@@ -155,7 +156,7 @@ def _describe_leader(ordered: Sequence[Result], places: Mapping[str, Place]) -> 
 
 
 def _list_unproven(entries: Iterable[Result]) -> list[tuple[str, str]]:
-    """The claims of the entries that cannot be proven."""
+    """The claims of the entries that cannot be proven, by name, with up to three descriptions each."""
     found: dict[str, set[str]] = {}
     for entry in entries:
         for claim in entry.verification.claims if entry.verification is not None else ():
@@ -168,7 +169,7 @@ def _list_unproven(entries: Iterable[Result]) -> list[tuple[str, str]]:
 
 
 def _make_charts(suite: Suite, ordered: Sequence[Result]) -> Iterator[tuple[Chart, str]]:
-    """All charts, each with a note; `ordered` is best first."""
+    """All charts of a suite, each with a note. `ordered` has the best entry first."""
     curves = {name: [_list_curve(entry, name) for entry in ordered] for name in suite.scenarios}
     most = max((x for each in curves.values() for curve in each for x, _ in curve), default=0.0)
     axis, unit = "episodes with preparation", 1.0
@@ -206,13 +207,13 @@ def _make_charts(suite: Suite, ordered: Sequence[Result]) -> Iterator[tuple[Char
 
 
 def _list_curve(entry: Result, scenario: str) -> Points:
-    """Mean success over the seeds that evaluated the same rounds."""
+    """The mean success over seeds, in the rounds that all seeds evaluated, by episodes."""
     curves = [record.curve for (name, _), record in entry.records.items() if name == scenario]
     return [(point.episodes, point.mean) for point in average_curves([one for one in curves if one])]
 
 
 def _make_series(ordered: Sequence[Result], points: Sequence[Points], kind: str = "line") -> list[Series]:
-    """The entries' parts of a figure: those of the best are named, and drawn over those of the others, which are grey."""
+    """The series of the entries in a figure. Those of the best entries are named and drawn over the others, which are grey."""
     series = []
     for place, (entry, own) in enumerate(zip(ordered, points, strict=True), start=1):
         title = entry.entry.title
@@ -226,8 +227,8 @@ def _make_series(ordered: Sequence[Result], points: Sequence[Points], kind: str 
 
 
 def _list_strips(ordered: Sequence[Result]) -> list[View]:
-    """The clients of every entry, each by the success on its own mixture of tasks, in the mean over the runs in which it has
-    one."""
+    """For every entry, the success of each client on the client's own mixture of tasks, in the mean over the runs that record
+    it."""
     found = []
     for entry in ordered:
         by_client: dict[int, list[float]] = {}
@@ -246,7 +247,7 @@ def _list_strips(ordered: Sequence[Result]) -> list[View]:
 
 @cache
 def read_published() -> tuple[list[View], list[str]]:
-    """All papers of the package's data, each with its numbers and tables, and what does not agree within them."""
+    """All papers in `published.json`, each with its numbers and tables, and notes on contradictions in them."""
     plain = json.loads((files("fedagentgym.leaderboard.page") / "published.json").read_text("utf-8"))
     papers = []
     for name, about in plain["papers"].items():
@@ -267,7 +268,7 @@ def read_published() -> tuple[list[View], list[str]]:
 
 
 def _lay_out(name: str, rows: Sequence[View]) -> View:
-    """A table of a paper: rows of texts, then of values with their spread and the number of their caution."""
+    """A table of a paper. Each row has three texts, then the values with their spread and the number of their note."""
     columns: dict[tuple[str, str], int] = {}  # with the digits after the point: a value keeps its printed zeros
     for row in rows:
         column, digits = (row["dataset"], row["metric"]), len(f"{row['value']:g}".partition(".")[2])
@@ -291,7 +292,7 @@ def _lay_out(name: str, rows: Sequence[View]) -> View:
 
 
 def find_paper(name: str | None) -> View | None:
-    """The paper of this name; case is ignored."""
+    """The paper of this name, ignoring case; None if there is none."""
     return next((paper for paper in read_published()[0] if name and paper["name"].lower() == name.lower()), None)
 
 
@@ -299,7 +300,7 @@ def find_paper(name: str | None) -> View | None:
 
 
 def _describe_entry(entry: Result) -> View:
-    """An entry as the script of the page reads it."""
+    """An entry in the form that the page's script reads."""
     about, numbers, records = entry.entry, entry.numbers, list(entry.records.values())
     agent, newest = records[0].agent, max((record.made for record in records), key=lambda made: made.date)
     verification, ranked = entry.verification, entry.suite.rank_by
@@ -348,7 +349,7 @@ def _describe_entry(entry: Result) -> View:
 
 
 def _describe_measures(entry: Result, found: Measures, scenario: str = "") -> dict[str, list[Any]]:
-    """Of every measure the mean, the ends of its interval if it has one, and the number of every run."""
+    """For every measure: the mean, the ends of its interval (None without one), and the values of the runs."""
     return {
         name: [*_describe_interval(one, name), [_round(value) for value in entry.numbers.list_runs(name, scenario)]]
         for name, one in found.items()

@@ -1,5 +1,5 @@
-"""The tables of a suite as Markdown and CSV, for readers and programs; and its findings in words: planned differences, what came
-out of its expectations, and its control."""
+"""The tables of a suite as Markdown and CSV, and its findings in words: planned differences, the outcome of its expectations, and
+its control."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ RUNS = (
     " higher on the curve's split than they started"
 )
 DECIDES = "smallest that shows"
-"""The head of the column with the difference that as many runs decide in four of five experiments, by their spread."""
+"""The head of the column with the smallest difference that the same number of runs, with their spread, would find in four of five
+experiments."""
 FINDINGS = "## By scenario"
-"""The heading above what is reported of each scenario."""
+"""The heading above the results by scenario."""
 MEAN = "mean"
-"""The name of the mean over scenarios, in place of a scenario's."""
+"""The text that stands for the mean over scenarios where a scenario's name would stand."""
 STEPS = "optimizer_steps"
 IN_SCENARIOS = ("success", "worst_client", "own_world", "own_world_worst")
-"""The measures that are shown for each scenario, besides the ranked one."""
+"""The measures with a table by scenario, besides the ranked one."""
 
 
 def list_measures(entries: Sequence[Result]) -> list[str]:
@@ -54,7 +55,7 @@ def list_measures(entries: Sequence[Result]) -> list[str]:
 
 
 def format_status(entry: Result) -> str:
-    """Return how far the result was checked, and how much of the suite it holds if it does not hold all."""
+    """Return the state of the result's verification and, if not all scenarios were played, how many were."""
     found = entry.verification
     if found is None:
         state = "not verified"
@@ -67,13 +68,13 @@ def format_status(entry: Result) -> str:
 
 
 def describe_part(entry: Result) -> str:
-    """Return how many scenarios of the suite were played."""
+    """Return the number of played scenarios, as text."""
     return f"{len(entry.scenarios)} of {len(entry.suite.scenarios)} scenarios"
 
 
 def write_markdown(found: SuiteEntries, places: Mapping[str, Place], differences: Sequence[Compared]) -> str:
-    """The table over all scenarios, best first; one of each measure by scenario, the planned differences, what was expected,
-    and the control."""
+    """The Markdown page of a suite: the table over all scenarios, best first, tables by scenario, planned differences,
+    expectations, and the control."""
     ordered = order_entries(found.entries, places)
     measures = [name for name in list_measures(ordered) if any(name in one.numbers.overall for one in ordered)]
     lines = [f"# {escape_markdown(found.suite.title)}", "", f"`{found.suite.name}`, version {found.suite.version}.", ""]
@@ -111,8 +112,8 @@ def write_markdown(found: SuiteEntries, places: Mapping[str, Place], differences
 
 
 def _write_scenarios(found: SuiteEntries, entries: Sequence[Result], name: str) -> Iterator[str]:
-    """The table of one measure, with a column for each scenario; that of the ranked measure has the optimizer steps too. Nothing
-    if no entry has the measure."""
+    """The lines of the table of one measure, with a column for each scenario and, for the ranked measure, one for optimizer
+    steps. Without lines if no entry has the measure."""
     by_scenario = {entry.name: entry.numbers.by_scenario for entry in entries}
     if not any(name in measures for each in by_scenario.values() for measures in each.values()):
         return
@@ -136,8 +137,8 @@ def _write_scenarios(found: SuiteEntries, entries: Sequence[Result], name: str) 
 
 
 def write_top(found: SuiteEntries, places: Mapping[str, Place], most: int, measures: Sequence[str] = ()) -> str:
-    """The best entries as a table without a heading, for a README; by the ranked measure, with the optimizer steps if there were
-    any, unless others are named."""
+    """The best entries as a table without a heading, for a README. The columns are `measures`, or by default the ranked measure
+    and the optimizer steps if they are known."""
     chosen = _choose_measures(found, measures)
     return "\n".join(_write_table(found.suite, order_entries(found.entries, places)[:most], places, chosen)) + "\n"
 
@@ -166,8 +167,8 @@ def _choose_measures(found: SuiteEntries, measures: Sequence[str]) -> Sequence[s
 def _write_table(
     suite: Suite, entries: Sequence[Result], places: Mapping[str, Place], measures: Sequence[str]
 ) -> list[str]:
-    """The lines of a Markdown table. It has a column of settings if these were searched, and one of the ranked measure on
-    the secret twin if the maintainers ran an entry there."""
+    """The lines of a Markdown table. It has a column of settings if they were searched, and a column of the ranked measure on the
+    secret twin if the maintainers ran an entry on it."""
     placed, numbers = [places.get(entry.name) for entry in entries], [entry.numbers for entry in entries]
     columns = [("band", [", ".join(map(str, one.bands)) if one else "" for one in placed])]
     if any(place.rank for place in places.values()):
@@ -195,11 +196,11 @@ ROLES = {
     "zero-shot": ("zero-shot",),
     "centralized": ("centralized",),
 }
-"""The baselines beside which a federated method is read, by their algorithms."""
+"""The baselines with which a federated method is compared, each with the names of its algorithms."""
 FEDERATED = "best federated method"
 METHOD_HEADS = ("suite", FEDERATED, *ROLES, "federated - centralized, points")
 CARD, HOUR = "h100", 2.5
-"""The GPU for which models without a result are priced, and the price of its hour, as in the examples of `plan`."""
+"""The GPU for which the costs of models without a result are estimated, and its price per hour, as in examples of `plan`."""
 AGENT_HEADS = (
     "suite",
     "agent",
@@ -208,13 +209,13 @@ AGENT_HEADS = (
     f"estimated tokens; time and price of an {CARD.upper()} at {format_fixed(HOUR, 2)} an hour",
 )
 REFERENCES = ("expert", "random")
-"""Agents that are no models: what they reach is the scale on which the others are read."""
+"""Agents that are not models. Their results are the scale for those of models."""
 UNSEARCHED = " *"
-"""Marks a suite of methods whose rows were not all searched for their settings."""
+"""Marks a suite of methods whose settings were not searched."""
 
 
 FEW_MINUTES = 5
-"""A suite of agents that takes at most so many minutes on two cores is the one in which models are asked for."""
+"""Maximum minutes on two cores of a suite of agents whose table lists models without a result."""
 READY = (
     "Qwen/Qwen2.5-0.5B-Instruct",
     "Qwen/Qwen2.5-1.5B-Instruct",
@@ -227,18 +228,19 @@ READY = (
     "meta-llama/Llama-3.2-1B-Instruct",
     "meta-llama/Llama-3.2-3B-Instruct",
 )
-"""Well-known models without a result here. Each has a row with the commands that play it and what they cost."""
+"""Well-known models. Each that has no result gets a row with the commands that play it and their estimated cost."""
 
 
 def is_reference(entry: Result) -> bool:
-    """True for the scripted expert and the random walker of the package."""
+    """True if the entry is the package's scripted expert or random agent."""
     return all(one.algorithm is None and one.agent.settings.get("name") in REFERENCES for one in entry.records.values())
 
 
 def list_overview(
     suites: Sequence[tuple[SuiteEntries, Mapping[str, Place]]],
 ) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    """The rows of the newest version of every suite: one for each of the methods track, and the entries of the agents track."""
+    """The rows of the newest version of every suite: one per suite of the methods track, one for each entry of the agents
+    track, and those of models without a result."""
     newest: dict[str, int] = {}
     for found, _ in suites:
         name = _drop_version(found.suite)
@@ -268,7 +270,7 @@ def list_overview(
 
 
 def _list_ready(found: SuiteEntries, models: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """The rows of models without a result, in a small suite of this package; for a suite from elsewhere nothing is opened."""
+    """The rows of models without a result. There are none for suites that take long or that are not this package's."""
     suite = found.suite
     if suite.minutes is None or suite.minutes > FEW_MINUTES or suite.name not in list_suites():
         return
@@ -291,9 +293,9 @@ def _drop_version(suite: Suite) -> str:
 
 
 def _compare_roles(found: SuiteEntries, places: Mapping[str, Place]) -> tuple[str, ...]:
-    """The best federated method of a suite beside its baselines; a gap within one band is not decided."""
+    """The row of a suite: its best federated method beside its baselines. A gap between entries of one band is not decided."""
     name, best = found.suite.rank_by, dict[str, Result]()
-    again = (found.suite.control or ())[1:]  # an entry that is one of the others, played anew
+    again = (found.suite.control or ())[1:]  # a repetition of another entry
     placed = [one for one in found.entries if one.name in places and one.name not in again]
     for entry in order_entries(placed, places):
         algorithm = next(iter(entry.records.values())).algorithm
@@ -316,7 +318,7 @@ def _compare_roles(found: SuiteEntries, places: Mapping[str, Place]) -> tuple[st
 
 
 def write_overview(methods: Sequence[Sequence[str]], agents: Sequence[Sequence[str]]) -> str:
-    """Both tables as Markdown. Titles are written by others and escaped; all other cells are written by this package."""
+    """Both tables as Markdown. Titles come from submitters and are escaped; all other cells come from this package."""
     lines = []
     for heads, rows in ((METHOD_HEADS, methods), (AGENT_HEADS, agents)):
         if rows:
@@ -329,7 +331,7 @@ def write_overview(methods: Sequence[Sequence[str]], agents: Sequence[Sequence[s
 
 
 def _escape_title(cell: str) -> str:
-    """A cell with a title that others wrote, which a colon and our numbers may follow.
+    """Escape a cell with a submitter's title, after which a colon and numbers of this package may stand unescaped.
 
     >>> _escape_title("*mine*: 61.4 % [55.7, 67.1]")
     '\\\\*mine\\\\*: 61.4 % [55.7, 67.1]'
@@ -340,7 +342,7 @@ def _escape_title(cell: str) -> str:
 
 
 def order_entries(entries: Sequence[Result], places: Mapping[str, Place]) -> list[Result]:
-    """Ranked entries first, then those that could not be ranked, by name."""
+    """Ranked entries in their order, then entries without a place, by name."""
     orders = {name: place.order for name, place in places.items()}
     return sorted(entries, key=lambda one: (orders.get(one.name, len(places) + 1), one.name))
 
@@ -350,7 +352,7 @@ def _format_cell(found: Interval | None, name: str, runs: Sequence[float] = ()) 
 
 
 def write_csv(found: SuiteEntries, places: Mapping[str, Place]) -> str:
-    """Every measure of every entry, over all scenarios (`overall`) and in each: one row for each."""
+    """The CSV table: one row for each entry, scenario (or `overall`) and measure."""
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
     heads = ["suite", "version", "entry", "title", "band", "rank", "status"]
@@ -371,8 +373,8 @@ def write_csv(found: SuiteEntries, places: Mapping[str, Place]) -> str:
 
 
 def list_runs(suite: Suite, entries: Sequence[Result]) -> list[tuple[str, ...]]:
-    """The runs of every entry in each scenario: the lowest, the quartiles, the highest, and how many collapsed. Nothing if there
-    are too few runs for an interval of the mean: then each run stands beside it."""
+    """The runs of every entry in each scenario: the lowest, the quartiles, the highest, and how many collapsed. Empty if there
+    are too few runs for an interval, since then tables show each run."""
     metric = find_metric(suite.rank_by)
     if suite.track == "agents" or len(suite.seeds) < MIN_REPLICATES or metric.unit != "share":
         return []
@@ -392,7 +394,7 @@ def list_runs(suite: Suite, entries: Sequence[Result]) -> list[tuple[str, ...]]:
 
 
 def find_chosen(suite: Suite, entry: Result) -> Chosen | None:
-    """The setting that was chosen for an entry, if it is a row of the suite that was played with it."""
+    """The chosen setting with which an entry was played; None if the entry is no row of the suite or was played otherwise."""
     about = entry.entry
     tuned = find_tuned(suite, about.name)
     chosen = suite.chosen.get(tuned) if about.baseline and tuned in suite.baselines else None
@@ -401,7 +403,7 @@ def find_chosen(suite: Suite, entry: Result) -> Chosen | None:
 
 
 def list_settings(suite: Suite, entries: Sequence[Result]) -> list[tuple[str, str, str]]:
-    """The entries of a suite that was tuned: the title, what was chosen, and the ranked measure in the worlds of the search."""
+    """For each entry of a tuned suite: the title, the chosen settings, and the ranked measure in the worlds of the search."""
     rows = []
     for entry in entries if suite.chosen else ():
         chosen = find_chosen(suite, entry)
@@ -411,7 +413,7 @@ def list_settings(suite: Suite, entries: Sequence[Result]) -> list[tuple[str, st
 
 
 def describe_search(suite: Suite) -> str:
-    """Where the settings of a suite's rows come from; nothing on the agents track, where there are none."""
+    """The origin of the settings of a suite's rows, as text; empty on the agents track, where rows have none."""
     if suite.track == "agents":
         return ""
     if suite.tuning is None or not suite.chosen:
@@ -426,8 +428,8 @@ def describe_search(suite: Suite) -> str:
 
 
 def list_differences(found: SuiteEntries, differences: Sequence[Compared]) -> list[list[str]]:
-    """The rows of the table of differences: two entries, a scenario, the difference, its interval, p, what such runs decide, and
-    what it shows."""
+    """The rows of the table of differences: two entries, a scenario, the difference, its interval, p, the smallest difference
+    that such runs decide, and the finding."""
     titles = {entry.name: entry.entry.title for entry in found.entries}
     margin, rows = found.suite.smallest_difference, []
     for first, second, scenario, one, planned, gain in differences:
@@ -444,7 +446,7 @@ def list_differences(found: SuiteEntries, differences: Sequence[Compared]) -> li
 
 
 def list_expected(suite: Suite, differences: Sequence[Compared]) -> list[str]:
-    """Return what was expected, and what came out of it where it was tested."""
+    """Return the expectations of a suite, each with its outcome in the scenarios in which it was tested."""
     lines = []
     for one in suite.expected:
         found = {} if isinstance(one, str) else find_outcome(one, differences)
@@ -454,8 +456,8 @@ def list_expected(suite: Suite, differences: Sequence[Compared]) -> list[str]:
 
 
 def describe_control(found: SuiteEntries, differences: Sequence[Compared]) -> list[str]:
-    """The sentences of the suite's control (one method under two random streams), if both of its entries have played, and of what
-    the suite's seeds decide."""
+    """Sentences about the suite's control (one method under two random streams), if both of its entries were played, and about
+    the smallest difference that the suite's runs decide."""
     suite, sentences = found.suite, []
     entries = {entry.name: entry for entry in found.entries}
     if suite.control is not None and set(suite.control) <= set(entries):
@@ -487,7 +489,7 @@ def describe_control(found: SuiteEntries, differences: Sequence[Compared]) -> li
 
 
 def _list_numbers(entry: Result, scenario: str) -> dict[str, list[float]]:
-    """The numbers of every run in a scenario that can be better or worse, and its success in every category."""
+    """Every share, score and difference in points of each run in a scenario, and the success in every category."""
     runs = entry.numbers.runs[scenario]
     names = [name for name in next(iter(runs.values())).means if find_metric(name).unit in ("share", "points", "score")]
     found = {name: entry.numbers.list_runs(name, scenario) for name in names}
@@ -499,7 +501,7 @@ def _list_numbers(entry: Result, scenario: str) -> dict[str, list[float]]:
 
 
 def _format_ends(found: Difference) -> str:
-    """The interval, or the difference of every run."""
+    """The interval, or the difference of every run if there is no interval, as text."""
     if found.ends is None:
         return ", ".join(format_fixed(100 * value, 1, "+") for value in found.values)
     return " to ".join(format_fixed(100 * end, 1, "+") for end in found.ends)

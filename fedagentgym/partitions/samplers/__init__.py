@@ -21,4 +21,4 @@ SAMPLERS = Registry(
         "held": "fedagentgym.partitions.samplers.natural:Held",
     },
 )
-"""Name -> sampler of client splits; `SAMPLERS.names()` lists the names, `fedagentgym.register_sampler` adds one."""
+"""The samplers of client splits by name. `SAMPLERS.names()` lists the names; `fedagentgym.register_sampler` adds a sampler."""

@@ -16,7 +16,7 @@ from fedagentgym.partitions.table import TaskTable
 
 
 class Bounds(NamedTuple):
-    """T, the sum of all sizes, and the bounds and mean of one: (L_min, L_avg, L_max)."""
+    """T, the sum of all sizes, and the minimum, mean and maximum of a size: (L_min, L_avg, L_max)."""
 
     total: int
     low: int
@@ -25,8 +25,8 @@ class Bounds(NamedTuple):
 
 
 class Coverage(Sampler):
-    """Sizes follow a Beta distribution on [min_tasks, max_tasks] around mean_tasks; every task has floor or ceil of the
-    overlap copies; no client holds a task twice. The mixture of categories is left alone."""
+    """Sizes follow a Beta distribution on [min_tasks, max_tasks] around mean_tasks. Floor or ceil of `overlap` clients hold
+    each task, and no client holds a task twice. The mixture of categories is left to chance."""
 
     axes: ClassVar[frozenset[Axis]] = frozenset({"sizes"})
 
@@ -46,7 +46,7 @@ class Coverage(Sampler):
         description="mean number of clients that hold a task; by default clients * mean_tasks / pool",
     )
     compat: Compat | None = Field(
-        default=None, description="fedagent: the sampling of the authors' code, with its seed"
+        default=None, description="fedagent: the sampling of the FedAgent authors' code, with its seed"
     )
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
@@ -73,7 +73,7 @@ class Coverage(Sampler):
 
 
 def validate_bounds(bounds: Bounds, items: int, clients: int, what: str) -> Bounds:
-    """Check the bounds, as line 2 of Algorithm 3 needs them."""
+    """Check the conditions on the bounds of line 2 of Algorithm 3."""
     total, low, mean, high = bounds
     if not low <= mean <= high:
         raise OptionError(f"the mean of {mean:g} {what} per client must lie between {low:,} and {high:,}")

@@ -18,11 +18,11 @@ Ints = NDArray[np.int64]
 
 
 class Dirichlet(LabelSampler):
-    """Disjoint clients with skewed labels; small beta means few labels per client.
+    """Disjoint clients with skewed labels; a small beta means few labels per client.
 
-    Plain: every label's tasks are cut into shares ~ Dirichlet(beta) over the clients (FedGRPO: beta 0.1); sizes differ.
-    `equal_size=True`: every client has a mixture ~ Dirichlet(beta) over the labels and fills L places from it, while
-    the labels have tasks left (PubSwap: beta 0.3 and 0.1).
+    By default every label's tasks are divided in shares ~ Dirichlet(beta) over the clients, whose sizes differ (FedGRPO: beta
+    0.1). With `equal_size=True` every client has a mixture ~ Dirichlet(beta) over the labels and draws L tasks from it, as
+    long as the labels have tasks left (PubSwap: beta 0.3 and 0.1).
     """
 
     beta: float = Field(gt=0, description="concentration (also alpha): 0.1 strongly skewed, 100 nearly alike")
@@ -33,7 +33,7 @@ class Dirichlet(LabelSampler):
     min_tasks: int = Field(
         default=1,
         ge=0,
-        description="without equal_size: fewest tasks of a client; smaller ones take tasks from the largest",
+        description="without equal_size: fewest tasks of a client; smaller clients take tasks from the largest",
     )
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
@@ -60,7 +60,7 @@ class Dirichlet(LabelSampler):
 
 
 def _fill_equally(clients: int, tasks: int, totals: Ints, beta: float, seed: int) -> Ints:
-    """Count the tasks of each label that every client draws from its mixture, while the labels have tasks left."""
+    """Draw the number of tasks of each label for every client from its mixture, as long as the labels have tasks left."""
     streams = StreamBatch(seed, "dirichlet", "equal", count=clients)
     uniform = streams.uniform(2 * len(totals))
     shapes = np.full((clients, len(totals)), beta)
@@ -80,7 +80,7 @@ def _fill_equally(clients: int, tasks: int, totals: Ints, beta: float, seed: int
 
 
 def _enforce_minimum(counts: Ints, minimum: int) -> None:
-    """Clients with too few tasks take tasks, one by one, of the most frequent label of the largest client."""
+    """Move tasks to clients with too few, one by one: each is of the most frequent label of the client that is then largest."""
     sizes = counts.sum(axis=1)
     rich = [(-int(size), client) for client, size in enumerate(sizes.tolist()) if size > minimum]
     heapq.heapify(rich)

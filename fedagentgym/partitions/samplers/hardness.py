@@ -16,8 +16,8 @@ from fedagentgym.partitions.table import TaskTable
 
 
 class Hardness(Sampler):
-    """Tasks that a reference policy solves are distributed as `coverage` distributes tasks; each client is then filled up to
-    L with unsolved ones. Sizes stay equal; needs labels."""
+    """Tasks that a reference policy solves are distributed as `coverage` distributes tasks. Each client is then filled up to L
+    tasks with unsolved ones, so all sizes are equal. Labels are required."""
 
     axes: ClassVar[frozenset[Axis]] = frozenset({"hardness"})
     needs_labels: ClassVar[bool] = True
@@ -34,10 +34,10 @@ class Hardness(Sampler):
     overlap: float | None = Field(
         default=None,
         gt=0,
-        description="mean number of clients that hold a solved task; by default what mean_solved needs",
+        description="mean number of clients that hold a solved task; by default clients * mean_solved / solved tasks",
     )
     compat: Compat | None = Field(
-        default=None, description="fedagent: the sampling of the authors' code, with its seed and defects"
+        default=None, description="fedagent: the sampling of the FedAgent authors' code, with its seed and defects"
     )
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:

@@ -1,7 +1,7 @@
-"""Samplers whose clients follow from the tasks, or from where the tasks are.
+"""Samplers whose clients follow from the tasks themselves, or from the machines that hold them.
 
-`natural` makes a client of each value of a field, `by_source` gives whole categories to whole clients, `held` leaves tasks where
-they are.
+`natural` makes a client of each value of a field, `by_source` gives each client tasks of one category or group of categories, and
+`held` leaves tasks on the clients' machines.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Ints = NDArray[np.int64]
 
 
 class Natural(Sampler):
-    """One client for every value of a field, or for every `group_size` values; in the order of the values.
+    """One client for every value of a field, or for every `group_size` values, in the order of the values.
 
-    Where fewer clients are asked for than there are, they are drawn at random. `shuffle` draws which values form a group;
-    otherwise neighbours do.
+    If fewer clients are requested than the values give, they are drawn at random. With `shuffle` the values of a group are drawn
+    at random; otherwise neighbouring values form a group.
     """
 
     axes: ClassVar[frozenset[Axis]] = frozenset({"mixture", "sizes", "hardness"})
@@ -35,7 +35,7 @@ class Natural(Sampler):
     group_size: int = Field(default=1, ge=1, description="values that form one client")
     remainder: Literal["smaller", "bigger", "drop", "refuse"] = Field(
         default="smaller",
-        description="values that fill no group form a smaller one, are spread over the others, are left out, or are an error",
+        description="the values left over form a smaller group, are spread over the groups, are left out, or are an error",
     )
     shuffle: bool = Field(default=False, description="form groups of values at random instead of in their order")
     min_tasks: int = Field(default=1, ge=1, description="values with fewer tasks are left out")
@@ -52,7 +52,7 @@ class Natural(Sampler):
         if clients > sizes.size:
             raise OptionError(
                 f"{clients:,} clients are asked for, and the {kept.size:,} values of {self.by!r} make {sizes.size:,}: "
-                f"use at most {sizes.size:,}, or leave the number of clients out to have them all"
+                f"use at most {sizes.size:,}, or give no number of clients to get all of them"
             )
         if self.shuffle:
             kept = kept[stream(seed, "natural", "groups").permutation(kept.size)]
@@ -84,18 +84,19 @@ class Natural(Sampler):
 
 
 class Held(Sampler):
-    """The clients' own machines hold their tasks: they get none of this pool, from which only roles are drawn."""
+    """The clients' own machines hold the tasks. Clients get no tasks of this pool; only roles are drawn from it."""
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         return Assignment.from_lists([[] for _ in range(clients)])
 
 
 class BySource(Sampler):
-    """Every client holds tasks of one category only; the clients of a category share it in equal parts without overlap.
+    """Every client holds tasks of one source, a category or several; the clients of a source share its tasks equally, without
+    overlap.
 
-    `sources={"algebra": 5, "geometry": 5}` gives five clients to each; by default all categories get equally many.
-    `"algebra+series": 5` gives five clients the tasks of both. Clients are numbered source by source, in the order of the
-    names.
+    `sources={"algebra": 5, "geometry": 5}` gives each category five clients; by default all categories get equally many.
+    `"algebra+series": 5` divides the tasks of both categories among five clients. Clients are numbered source by source, in
+    the order of the names.
     """
 
     axes: ClassVar[frozenset[Axis]] = frozenset({"mixture", "sizes"})
@@ -105,7 +106,7 @@ class BySource(Sampler):
         description="number of clients for each category, or for several together (a+b: 2); by default the same for all",
     )
     tasks_per_client: int | None = Field(
-        None, ge=1, description="tasks of every client; by default an equal part of its category"
+        None, ge=1, description="tasks of every client; by default an equal part of its source"
     )
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
@@ -127,7 +128,7 @@ class BySource(Sampler):
         return None if self.sources is None else sum(self.sources.values())
 
     def allocate_clients(self, table: TaskTable, clients: int) -> dict[str, int]:
-        """Return how many clients each category gets."""
+        """Return how many clients each source gets."""
         if self.sources is None:
             each, rest = divmod(clients, len(table.names))
             if rest or not each:
@@ -152,5 +153,6 @@ class BySource(Sampler):
 
 
 def split_source(source: str, categories: Sequence[str]) -> list[str]:
-    """The categories that an entry of `sources` stands for: itself where it is one (a name may have a plus), else its parts."""
+    """The categories that a key of `sources` names: the key itself if it is a category (whose name may have a plus), else its
+    parts."""
     return [source] if source in categories else [part.strip() for part in source.split("+")]

@@ -1,6 +1,6 @@
 """Preference: clients prefer different categories (Algorithm 2 of the FedAgent paper).
 
-`preference_dirichlet` draws the categories as the authors' later code does; `preference_coverage` draws sizes by Algorithm 3 too.
+`preference_dirichlet` draws categories as the authors' later code does. `preference_coverage` also draws sizes by Algorithm 3.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Floats = NDArray[np.float64]
 
 
 class Preference(Sampler):
-    """Every client moves the global mixture of categories by Gaussian noise of standard deviation omega, in logarithms.
+    """Every client adds Gaussian noise of standard deviation omega to the log-probabilities of the global category mixture.
 
-    `anchor="log"` starts from log p_c and keeps the global mixture at omega 0 (the paper's prose); `"logit"` starts from
-    log(p_c / (1 - p_c)), literally the pseudo code, which favours large categories already at omega 0.
+    `anchor="log"` adds the noise to log p_c, so that omega 0 gives the global mixture, as the paper's text says. `"logit"` adds
+    it to log(p_c / (1 - p_c)), as the paper's pseudo code says, which favours large categories even at omega 0.
     """
 
     axes: ClassVar[frozenset[Axis]] = frozenset({"mixture"})
@@ -48,7 +48,7 @@ class Preference(Sampler):
         default="log", description="the noise is added to log-probabilities (log) or log-odds (logit)"
     )
     compat: Compat | None = Field(
-        default=None, description="fedagent: the sampling of the authors' code, with its seeds"
+        default=None, description="fedagent: the sampling of the FedAgent authors' code, with its seeds"
     )
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
@@ -66,7 +66,7 @@ class Preference(Sampler):
         return Assignment.concatenate(parts)
 
     def compute_anchors(self, counts: Ints) -> Floats:
-        """l_c of every category."""
+        """The anchor l_c of every category, to which the noise is added."""
         share = counts / counts.sum()
         if self.anchor == "log":
             return np.asarray(np.log(share), dtype=np.float64)
@@ -76,7 +76,7 @@ class Preference(Sampler):
 
 
 def sample_by_category(table: TaskTable, streams: StreamBatch, weights: Ints, tasks: Ints) -> Assignment:
-    """Lines 4-6: category counts, cut to what each category has, then distinct tasks inside each category."""
+    """Draw the counts of the categories, limited by their sizes, then distinct tasks inside each category (lines 4-6)."""
     counts = sample_category_counts(streams, tasks, weights)
     counts = redistribute_overflow(streams, counts, weights, table.counts)
     clients, categories = counts.shape
@@ -90,15 +90,15 @@ def sample_by_category(table: TaskTable, streams: StreamBatch, weights: Ints, ta
 
 
 class PreferenceDirichlet(Sampler):
-    """q ~ Dirichlet(p * (1 - omega) / omega): the mean is the global mixture p, and the total variance of q is exactly
-    omega * (1 - sum p_c^2), so omega is the dispersion itself. Its scale differs from that of `preference`."""
+    """Client mixtures q ~ Dirichlet(p * (1 - omega) / omega). Their mean is the global mixture p, and their total variance is
+    omega * (1 - sum p_c^2), so omega is a share of the largest variance. Its scale differs from omega of `preference`."""
 
     axes: ClassVar[frozenset[Axis]] = frozenset({"mixture"})
 
     omega: float = Field(
         gt=0,
         lt=1,
-        description="skew, as a share of the largest possible variance; near 0: clients are alike; near 1: one category each",
+        description="skew, as a share of the largest possible variance; near 0 clients are alike, near 1 each has one category",
     )
     tasks_per_client: int = Field(ge=1, description="tasks of every client")
 
@@ -117,8 +117,8 @@ class PreferenceDirichlet(Sampler):
 
 
 class PreferenceCoverage(Sampler):
-    """Varies two axes at once, each by its own parameter: omega the mixtures, xi the sizes. How many clients hold a task is
-    left to chance, since the preferences already determine which clients can hold it."""
+    """Clients differ in two axes: omega controls the mixtures, xi the sizes. The number of clients that hold a task is left to
+    chance, since the preferences already determine which clients can hold it."""
 
     axes: ClassVar[frozenset[Axis]] = frozenset({"mixture", "sizes"})
 

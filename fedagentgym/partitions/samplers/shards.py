@@ -18,7 +18,8 @@ Ints = NDArray[np.int64]
 
 
 class Shards(LabelSampler):
-    """Clients hold blocks of the tasks in the order of their categories, so that most see few categories; nothing is shared.
+    """The tasks, sorted by category, are cut into blocks, and each client gets some, so that most clients have few categories. No
+    two clients share a task.
 
     With `shards_per_client` every client has equally many blocks, of `shard_size` tasks or as large as the pool admits. With
     `shard_size` alone all blocks are handed out, so that some clients have one more than others. Inside a category the
@@ -31,7 +32,7 @@ class Shards(LabelSampler):
     shard_size: int | None = Field(None, ge=1, description="tasks of a block; by default as many as the pool admits")
     keep_incomplete: bool = Field(
         default=False,
-        description="hand out the last block too, although it is smaller; without effect if both numbers are given",
+        description="also hand out the last, smaller block; no effect if shards_per_client and shard_size are given",
     )
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
@@ -61,7 +62,7 @@ class Shards(LabelSampler):
         block_owner = np.full(blocks, -1, dtype=np.int64)
         block_owner[order] = np.sort(
             np.arange(used) % clients
-        )  # where they do not come out even, the first have one more
+        )  # if the blocks cannot be divided equally, the first clients get one more
         items = []
         for number, name in enumerate(names):
             members = np.flatnonzero(labels == number)
@@ -72,11 +73,11 @@ class Shards(LabelSampler):
 
 
 class Pathological(LabelSampler):
-    """Clients with exactly n categories each; the clients that have a category share its tasks in equal parts, without overlap.
+    """Every client has exactly n categories; the clients of a category share its tasks in equal parts, without overlap.
 
-    Which categories: `random` draws n different ones for every client, `deterministic` gives client k the categories
-    k, k + 1, ..., k + n - 1 in turn, and `first-deterministic` gives it category k and draws the others. A category that
-    no client has is left out.
+    `assignment` selects the categories: `random` draws n different ones for every client, `deterministic` gives client k the
+    categories k, k + 1, ..., k + n - 1 (modulo their number), and `first-deterministic` gives client k category k and draws
+    the others. A category that no client has is left out.
     """
 
     categories_per_client: int = Field(ge=1, description="how many categories every client has")
@@ -110,10 +111,10 @@ class Pathological(LabelSampler):
         if np.any(sharers > totals):
             scarce = int(np.argmax(sharers - totals))
             raise OptionError(
-                f"{sharers[scarce]:,} clients are to share the {totals[scarce]:,} tasks of {names[scarce]!r}: use fewer "
+                f"{sharers[scarce]:,} clients would share the {totals[scarce]:,} tasks of {names[scarce]!r}: use fewer "
                 "clients, lower categories_per_client, or spread them evenly with assignment='deterministic'"
             )
-        # parts of a category differ by at most one task, and clients of lower number have the larger ones
+        # parts of a category differ by at most one task, and clients of lower number have the larger parts
         has = np.zeros((clients, len(names)), dtype=np.int64)
         has[owners, held] = 1
         sharers = np.maximum(sharers, 1)

@@ -21,11 +21,11 @@ from fedagentgym.partitions.table import TaskTable
 
 
 class Uniform(Sampler):
-    """L tasks per client without repeats inside a client.
+    """L tasks per client, without repeats inside a client.
 
-    Without `tasks_per_client` the whole pool is divided: equal shares, and no two clients share a task. With it every client
-    draws independently, so clients may share tasks. `overlap=r` places every used task on floor(r) or ceil(r) clients;
-    `disjoint=True` is overlap 1. `compat="fedagent"` gives the contiguous windows of the published code, where only
+    By default the whole pool is divided in equal shares, and no two clients share a task. With `tasks_per_client` every client
+    draws independently, so clients may share tasks. With `overlap=r` floor(r) or ceil(r) clients hold every used task;
+    `disjoint=True` is overlap 1. `compat="fedagent"` gives the contiguous windows of the FedAgent authors' code, in which only
     neighbours share tasks.
     """
 
@@ -38,9 +38,9 @@ class Uniform(Sampler):
     overlap: float | None = Field(
         default=None,
         ge=1,
-        description="clients that hold each used task; by default left to chance with tasks_per_client, and 1 without",
+        description="clients that hold each used task; by default 1, or left to chance if tasks_per_client is given",
     )
-    compat: Compat | None = Field(default=None, description="fedagent: contiguous windows, as in the authors' code")
+    compat: Compat | None = Field(default=None, description="fedagent: contiguous windows, as in the FedAgent code")
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         tasks = self.tasks_per_client
