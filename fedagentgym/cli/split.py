@@ -69,15 +69,16 @@ class SamplerCommand(Command):
         from fedagentgym.partitions.samplers import SAMPLERS
 
         own = {name for one in self.params for name in one.opts}
-        found: dict[str, tuple[list[str], str]] = {}
+        found: dict[str, dict[str, list[str]]] = {}
+        """The samplers that have a parameter, by its name and by what it means for them."""
         for sampler in SAMPLERS.names():
             for name, field in getattr(SAMPLERS.get(sampler), "model_fields", {}).items():
-                found.setdefault(name, ([], field.description or ""))[0].append(sampler)
-        further = [
-            click.Option([f"--{name.replace('_', '-')}"], metavar="VALUE", help=f"{', '.join(samplers)}: {about}.")
-            for name, (samplers, about) in found.items()
-            if f"--{name.replace('_', '-')}" not in own
-        ]
+                found.setdefault(name, {}).setdefault(field.description or "", []).append(sampler)
+        further = []
+        for name, meanings in found.items():
+            if (flag := f"--{name.replace('_', '-')}") not in own:
+                about = " ".join(f"{', '.join(samplers)}: {about}." for about, samplers in meanings.items())
+                further.append(click.Option([flag], metavar="VALUE", help=about))
         return [*super().get_params(ctx), *further]
 
 

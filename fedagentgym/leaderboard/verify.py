@@ -74,21 +74,21 @@ from fedagentgym.version import __version__
 
 _PART_OF_A_RUN = re.compile(r"config\.yaml|result\.json|metrics\.jsonl|evaluation/([0-9]{4,}|ranked|worlds)\.jsonl")
 ABOUT = {
-    "schema": "every file is written as this package writes it",
-    "digests": "the files are those that the list of digests names",
+    "schema": "every file has this package's format",
+    "digests": "every file has the digest that the list of digests gives",
     "suite": "the suite is the published one, with its tasks, divisions and verifier",
-    "complete": "every task of every scenario is there under every seed, once",
-    "replayed": "every episode was played again: these actions are answered so, and earn these rewards",
-    "recomputed": "every number of the tables and curves follows from the episodes as they are written",
-    "configuration": "the configurations beside the result are those that the suite and the method's changes give",
+    "complete": "every scenario has every task exactly once under every seed",
+    "replayed": "every episode was replayed: its actions lead to the recorded observations and rewards",
+    "recomputed": "every number of the tables and curves was recomputed from the episodes",
+    "configuration": "the stored configurations are those of the suite with the method's changes",
     "selection": "the ranked round is the one that the suite ranks",
-    "budget": "training stayed within the budget, by its recorded costs",
-    "counted": "the recorded costs are those that the configuration takes: all episodes to prepare and to learn, and no more",
+    "budget": "the recorded costs of training are within the budget",
+    "counted": "the recorded costs equal those of the configuration: all episodes of preparation and training, and no more",
     "replies": "the agent wrote these replies",
     "spent": "episodes, bytes and steps of training, and the privacy spent",
     "usage": "tokens and cost of the hosted model",
-    "tokens": "numbers of tokens, and episodes that ended for want of room",
-    "method": "the policies are what the method learned, under that configuration",
+    "tokens": "numbers of tokens, and episodes that ended because the context was full",
+    "method": "the policies are those that the method learned under that configuration",
     "about": "who submitted it, when and on which machine it was made",
 }
 
