@@ -224,7 +224,7 @@ def test_a_hub_id_means_the_revision_that_was_added(folder: Path) -> None:
     note("same", "hub someone/mine at v1")
     assert locate_model("someone/mine") == store.get_store() / "first"
     note("second", "hub someone/mine at v2")
-    told = r"'someone/mine' was added at several revisions: name the one that is meant, first \(at v1\) or second \(at v2\)"
+    told = r"'someone/mine' was added at several revisions: choose one by its name, first \(at v1\) or second \(at v2\)"
     for use in (find_model, locate_model, remove_model):
         with pytest.raises(OptionError, match=told):
             use("someone/mine")

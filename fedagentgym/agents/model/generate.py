@@ -183,7 +183,7 @@ class TorchSession(Session):
         decoding: Decoding,
         constraints: Sequence[Constraint | None],
     ) -> list[Completion]:
-        """Run the model where a constraint allows several tokens. Rows may reach such a place after different numbers of tokens."""
+        """Run the model where a constraint allows several tokens. Rows reach such places after different numbers of tokens."""
         most, device = decoding.max_new_tokens, self.slots.device
         replies = [
             ConstrainedReply(row.ids, rule, most, self.stop_ids) for row, rule in zip(rows, constraints, strict=True)

@@ -1,7 +1,7 @@
 """Loads a model and its tokenizer from this machine, and chooses device, dtype and threads.
 
-A hub id is looked up in the cache of the hub's own library: nothing is downloaded here (`fedagentgym model add` does that), and no
-code that comes with a model is run. Errors are one sentence each.
+A hub id is looked up in the cache of the hub's own library: nothing is downloaded here (`fedagentgym model add` does that), and
+no code that comes with a model is run. Errors are one sentence each.
 
 The tiny model has Qwen2's architecture with 0.1 to 10 million parameters, and needs no download. It is made untrained here;
 `fedagentgym pretrain tiny` trains it to imitate the expert of an environment. It is a plain module without `transformers`
@@ -78,8 +78,8 @@ def choose_device(name: str) -> Any:
 def choose_dtype(adapter: bool, device: Any) -> str:
     """Choose the stored dtype of weights if none is set.
 
-    Trained weights are float32, since small steps vanish in bfloat16. A frozen base under an adapter is bfloat16, which halves its
-    memory, except on a CPU without bfloat16 products, which would convert every number before it multiplies.
+    Trained weights are float32, since small steps vanish in bfloat16. A frozen base under an adapter is bfloat16, which halves
+    its memory, except on a CPU without bfloat16 products, which would convert every number before it multiplies.
     """
     if adapter and (device.type == "cuda" or check_bfloat16().present):
         return "bfloat16"

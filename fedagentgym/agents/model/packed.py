@@ -157,8 +157,8 @@ def _to_index(array: Ids, device: torch.device) -> Tensor:
 
 
 class RowTable(NamedTuple):
-    """Rows that attend together. `keys` [rows, length] are their nodes. `nodes` are those that no earlier row holds, and `places`
-    their indices in the flattened table, so every node is in the `nodes` of exactly one table."""
+    """Rows that attend together. `keys` [rows, length] are their nodes. `nodes` are those that no earlier row holds, with their
+    indices `places` in the flattened table. So every node is in the `nodes` of exactly one table."""
 
     keys: Ids
     nodes: Ids
@@ -166,8 +166,8 @@ class RowTable(NamedTuple):
 
 
 class Queries(NamedTuple):
-    """The nodes of one table whose attention is needed. `indices` [rows, queries] are indices of the wanted nodes, and `positions`
-    their positions in the rows. `wanted` lists the indices without padding, and `places` their places in the flattened array."""
+    """The nodes of one table whose attention is needed. `indices` [rows, queries] point into the wanted nodes, and `positions`
+    are their positions in the rows. `wanted` lists the indices without padding, `places` their places in the flattened array."""
 
     indices: Ids
     positions: Ids
