@@ -3,8 +3,8 @@
 agents/shipped/NAME/     a tiny agent made by the recipe NAME: an ordinary model folder, and `pretrain.json`
 cache/tiny/              the models that were made on this machine
 
-`pretrain.json` records what a model was made from, and its key `recipe` holds the digest of this record. Models with the same
-digest were made in the same way. They have the same bits if torch's version and the kind of processor were the same too.
+`pretrain.json` records what a model was made from and how it scored. Its key `recipe` is a digest of what it was made from.
+Models with the same digest have the same bits if they were made by the same version of torch on the same kind of processor.
 """
 
 from __future__ import annotations

@@ -395,7 +395,7 @@ class TorchVllmPolicy:
     def open_session(self) -> VllmSession:
         """Give the engine the newest weights, and open a session with them.
 
-        The engine may read an adapter at its first use, so an adapter's files are kept until a later session's version differs."""
+        The engine may read an adapter at its first use, so an adapter's files are kept until a session needs a newer version."""
         version = self.learner.version
         adapter = self._give_adapter(version) if self.adapter else None
         self._open[version] += 1
@@ -413,7 +413,7 @@ class TorchVllmPolicy:
         return VllmSession(self.engine, on_close=partial(self._release_session, version), adapter=adapter)
 
     def _give_adapter(self, version: int) -> Any:
-        """Load the present adapter, and unload old ones that no session uses. Returns the loaded adapter, None for the initial."""
+        """Load the present adapter, and unload others that no session uses. Returns the adapter, None for the initial version."""
         for old in [old for old in self._adapters if old != version and not self._open[old]]:
             loaded = self._adapters.pop(old)
             self.engine.unload_adapter(loaded.adapter)
