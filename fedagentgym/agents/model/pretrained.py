@@ -95,7 +95,9 @@ def find_tiny_folder(env: TextEnv) -> Path:
     words = format_env_words(env.id, env.options.own)
     make = f"make it with `fedagentgym pretrain tiny --env {words}`"
     if found:
-        make = f"choose one of {len(found)} that runs have left (--agent-set {quote_word(f'model={found[0]}')}), or {make}"
+        make = (
+            f"choose one of {len(found)} that runs have left (--agent-set {quote_word(f'model={found[0]}')}), or {make}"
+        )
     known = [one.note["options"] for one in list_shipped() if one.note.get("env") == env.id]
     others = f"; one comes with the package for --env {format_env_words(env.id, known[0])}" if known else ""
     raise DataError(f"there is no tiny model for {env.id} with these options yet: {make}{others}")

@@ -145,9 +145,7 @@ def find_model(named: str) -> StoredModel | None:
         found = [one for source, one in added.items() if source == plain or source.startswith(start)]
         if len(found) > 1 and plain not in added:
             listed = " or ".join(f"{one.name} (at {one.source.removeprefix(start)})" for one in reversed(found))
-            raise OptionError(
-                f"the model {named!r} was added at several revisions: choose one by its name, {listed}"
-            )
+            raise OptionError(f"the model {named!r} was added at several revisions: choose one by its name, {listed}")
         return added.get(plain, found[0] if found else None)
     return None
 
