@@ -180,7 +180,7 @@
           ? place[1].length
             ? make("span", { class: "band band-" + (place[1][0] % 2), title: place[2] ? "rank " + place[2] : "too few runs for ranks" }, place[2] ? String(place[2]) : "", make("small", {}, " band " + place[1].join(", ")))
             : make("small", { title: "place by the mean of this scenario; ranks and bands are over all scenarios" }, String(place[0]))
-          : make("small", { title: "lacks runs that ranked entries have" }, "not ranked")),
+          : make("small", { title: "has not played the whole suite" }, "not ranked")),
         make("td", { class: "who-played" }, toggle, this.makeLabels(entry)),
         ...columns.map((one, column) => this.makeCell(entry, one, column === 0)));
       return opened ? [row, this.makeDetail(entry, columns.length + 2)] : [row];
