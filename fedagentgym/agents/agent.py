@@ -1,7 +1,7 @@
 """A language model as an agent: policy, template, parser and decoding behind the text-level protocol.
 
-It takes rows of episodes and returns moves, with the tokens that a trainer needs. The history is a list of token ids and never
-text that is encoded again: re-encoding would change ids, and the recorded log-probs would belong to another text.
+It takes rows of episodes and returns moves, with the tokens that a trainer needs. The history of an episode is kept as token
+ids and is never encoded again: re-encoding could change ids, and the recorded log-probs would no longer match them.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TokenAgent:
-    """A language model as an agent: its policy, with everything between it and an environment.
+    """A language model as an agent: a policy and everything between the policy and an environment.
 
     Attributes:
         name: Name in results.
-        policy: What generates tokens, such as a `TorchPolicy`.
+        policy: The engine that generates tokens, such as a `TorchPolicy`.
         template: The prompts.
         decoding: How tokens are drawn.
-        context: `session` for one growing dialogue, `window` for a fresh prompt with the last turns at every turn.
+        context: `session` for one growing dialogue, `window` for a new prompt at every turn, which shows the last turns.
         history: Number of past turns that a `window` shows.
         parser: How an action is extracted from a reply: `strict`, or as `published` agent code does it.
         chat: Whether prompts are wrapped in the tokenizer's chat template.
-        longest_prompt: Characters above which a prompt of a `window` shows no past turns.
+        longest_prompt: With `window`, a prompt of more characters than this shows no past turns.
         harness: The program that plays in place of `play`, if there is one.
 
     Raises:
@@ -97,11 +97,11 @@ class TokenAgent:
         """Extract the action from a reply.
 
         Args:
-            env: The environment; one that takes replies gets them whole.
+            env: The environment. If it takes replies, the action is the whole reply.
             reply: The reply.
 
         Returns:
-            `action`, and `format`: whether the reply has the form that was asked for.
+            The action, and whether the reply has the required format.
         """
         if env.takes == "reply":
             return ParsedReply(reply, True)
@@ -115,7 +115,7 @@ class TokenAgent:
 
 
 class TurnInput(NamedTuple):
-    """The tokens of a row before its reply. `fresh`: the row starts over with these ids."""
+    """The tokens to add to a row before its reply. With `fresh`, they replace all earlier tokens of the row."""
 
     ids: tuple[int, ...]
     fresh: bool
@@ -123,7 +123,7 @@ class TurnInput(NamedTuple):
 
 @dataclass
 class RowState:
-    """One row of players: the memory of its episode. `start` is the first view; slots take words of `slot_text`."""
+    """The memory of one row's episode. `start` is the first observation; the slots of an action take words of `slot_text`."""
 
     stream: Stream
     start: str
@@ -136,9 +136,9 @@ class RowState:
 
 @dataclass(frozen=True)
 class Renderer:
-    """Turns the episodes of an environment into an agent's token ids, turn by turn, in either context.
+    """Turns the episodes of an environment into an agent's token ids, turn by turn, for both values of `context`.
 
-    A prompt leaves room for a reply of `max_new_tokens`.
+    Every prompt leaves room for a reply of `max_new_tokens`.
     """
 
     agent: TokenAgent
@@ -153,21 +153,21 @@ class Renderer:
 
     @property
     def room(self) -> int:
-        """Tokens that may come before a reply."""
+        """The most tokens that a row may hold before a reply."""
         return self.agent.policy.context_length - self.agent.decoding.max_new_tokens
 
     def start_row(self, episode: Episode, stream: Stream) -> RowState:
         return RowState(stream, episode.view.observation, get_slot_text(self.env, episode))
 
     def render(self, row: RowState, episode: Episode) -> TurnInput | None:
-        """Return the tokens of the row for this turn; None if a reply does not fit."""
+        """Return the tokens to add for this turn; None if there is no room left for a reply."""
         agent, template, tokenizer = self.agent, self.agent.template, self.agent.tokenizer
         goal, env, system = self.env.goal(episode.task), self.env.find_member(episode.task), template.system
         if episode.turn and agent.context == "session" and row.held:
             text = template.render_next(env, episode.view, goal, row.listed)
             ids = tokenizer.encode_next(text, stopped=row.stopped) if agent.chat else tokenizer.encode(text)
             return TurnInput(ids, False) if row.held + len(ids) <= self.room else None
-        # a prompt of its own, of which the oldest turns go first when it is too long
+        # a new prompt; if it is too long, the oldest turns are left out first
         shown = row.past[-agent.history :] if agent.history else []
         for skipped in range(len(shown) + 1):
             past = shown[skipped:]
@@ -187,7 +187,7 @@ class Renderer:
         )
 
     def record_turn(self, row: RowState, episode: Episode, context: TurnInput, move: Move) -> None:
-        """Remember a turn."""
+        """Add a turn to the memory of a row."""
         row.past.append(PastTurn(episode.view.observation, move.action))
         row.listed = episode.view.admissible
         row.stopped = move.finish == "stop"
@@ -195,7 +195,7 @@ class Renderer:
 
 
 class TokenPlayers(RowPlayers[RowState]):
-    """`Players` of a language model: one session, one row per episode."""
+    """`Players` of a language model: one session with one row per episode."""
 
     def __init__(self, agent: TokenAgent, env: TextEnv) -> None:
         super().__init__(env)
@@ -220,7 +220,7 @@ class TokenPlayers(RowPlayers[RowState]):
         states = [self._rows[row] for row in rows]
         contexts = [self._renderer.render(state, episode) for state, episode in zip(states, episodes, strict=True)]
         turns = [(index, context) for index, context in enumerate(contexts) if context is not None]
-        # rows that start over are opened together, so that they share prompts
+        # rows that start over are opened in one call, so that equal prompts are computed once
         fresh = [(rows[index], context.ids) for index, context in turns if context.fresh]
         self._session.drop([self._opened.pop(row) for row, _ in fresh if row in self._opened])
         self._opened.update(zip([row for row, _ in fresh], self._session.open([ids for _, ids in fresh]), strict=True))

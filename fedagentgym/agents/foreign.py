@@ -1,7 +1,7 @@
-"""The agents that others may choose: in an exported folder, a run folder, a suite, a result, or a server's recipe.
+"""Checks of agents that others chose: in an exported folder, a run folder, a suite, a result, or a server's recipe.
 
-Such settings name no server, no key, no code and no argument of another library; these come from the command line or from the
-configuration of whoever runs it.
+Such settings may not name a server, a key, code or an argument of another library. Only the user who runs a command may name
+those, on the command line or in a configuration.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from fedagentgym.base.errors import DataError, join_names
 MODELS = ("tiny", "transformers", "vllm", *DEFAULT_MODELS)
 """Agents that are loaded from a model folder."""
 SAFE_AGENTS = (*MODELS, "untrained-tiny", "expert", "random")
-"""The agents of this package that others may name."""
+"""Agents of this package that others may name."""
 SAFE_OPTIONS = ("noise", "memory", "parallel", "sleep", "eager", "batch_invariant")
-"""Options of agents that others may set: how an expert is handicapped, and how vLLM uses its GPUs."""
+"""Agent options that others may set: the noise of an expert, and how vLLM uses its GPUs."""
 
 
 def check_foreign_agent(settings: AgentSettings, where: str, known: Sequence[str] = SAFE_AGENTS) -> None:
-    """Refuse an agent that only the user of this machine may choose; `known` are the names that may stand there.
+    """Refuse an agent that only the user of this machine may choose. `known` are the names that are allowed at `where`.
 
-    An agent that a plugin registered may be named: the user has loaded its code.
+    With the default `known`, agents that a plugin registered are allowed too, since the user has loaded the plugin.
     """
     if settings.name not in known and (known is not SAFE_AGENTS or not AGENTS.is_added(settings.name)):
         raise DataError(
@@ -43,7 +43,7 @@ def check_foreign_agent(settings: AgentSettings, where: str, known: Sequence[str
 
 
 def find_agents(settings: object, where: str) -> Iterator[tuple[str, AgentSettings]]:
-    """Yield every agent in a tree of settings, with its key."""
+    """Yield the key and the settings of every agent in a tree of settings."""
     inside: Iterable[tuple[object, object]] = ()
     if isinstance(settings, AgentSettings):
         yield where, settings

@@ -1,4 +1,4 @@
-"""Agents by name, and the language models among them: tiny ones, any transformers model, SmolLM2, four of the agent papers."""
+"""Makes agents by name. Language models are the tiny ones, any transformers model, SmolLM2, and four of the agent papers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ DEFAULT_MODELS = {
     "qwen2.5-7b-instruct": "Qwen/Qwen2.5-7B-Instruct",
     "llama-3.2-3b-instruct": "meta-llama/Llama-3.2-3B-Instruct",
 }
-"""Agents with a default model, which `agent.model` replaces."""
+"""Agents with a default model, which `agent.model` overrides."""
 _GENERAL = {**_PAPER, "context": "session", "parser": "strict"}
 _PRESETS: Mapping[str, Mapping[str, Any]] = {
     **dict.fromkeys(DEFAULT_MODELS, _PAPER),
@@ -82,18 +82,18 @@ def make_agent(
     """Make an agent from its settings.
 
     Args:
-        settings: `AgentSettings`, a mapping of them, or the name of an agent: `tiny`, `transformers`, `endpoint`, `expert`,
-            `random`, `human`, or a registered one; its `options` are the arguments of a registered class. An agent is returned
-            as it is.
-        env: The environment it will play, for agents that depend on one, such as the tiny models of the package.
-        seed: Seed of new weights: those of an adapter, and of `untrained-tiny`.
+        settings: `AgentSettings`, a mapping of settings, or the name of an agent: `tiny`, `transformers`, `endpoint`, `expert`,
+            `random`, `human`, or a registered name. For a registered class, `options` are the arguments of the class. An agent
+            is returned unchanged.
+        env: The environment that it will play, for agents that depend on one, such as the tiny models of the package.
+        seed: Seed of new weights: of an adapter, and of `untrained-tiny`.
 
     Returns:
         The agent.
 
     Raises:
         UnknownNameError: If there is no such agent.
-        OptionError: If a setting is invalid, or what is registered makes no agent.
+        OptionError: If a setting is invalid, or the registered class or function does not make an agent.
 
     Examples:
         >>> make_agent("random").name
@@ -133,18 +133,18 @@ def make_agent(
         raise OptionError(f"agent {chosen.name!r} is registered as {show_value(target)}: {hint}")
     made = target(chosen, env=None if env is None else open_env(env), seed=seed)
     if not callable(getattr(made, "play", None)):
-        raise OptionError(f"agent {chosen.name!r}: what is registered returned {show_value(made)}, which is no agent")
+        raise OptionError(
+            f"agent {chosen.name!r}: the registered function returned {show_value(made)}, which is no agent"
+        )
     if isinstance(made, Agent):
         made.name = chosen.name
     if chosen.harness is not None and not isinstance(made, TokenAgent):
-        raise OptionError(
-            f"agent.harness: a program plays with a language model of this process, not with agent {chosen.name!r}"
-        )
+        raise OptionError(f"agent.harness needs a language model in this process, which agent {chosen.name!r} is not")
     return made
 
 
 def starts_from_nothing(settings: AgentSettings) -> bool:
-    """Return whether this is a tiny agent without a given model: one that was or will be made for its environment."""
+    """Return whether this is a tiny agent without `model`, whose model is made for its environment."""
     return settings.name == "tiny" and settings.model is None
 
 
@@ -154,10 +154,10 @@ def get_model(settings: AgentSettings) -> str | None:
 
 
 def require_model(settings: AgentSettings) -> str:
-    """Return the model of an agent that imitates before it learns."""
+    """Return the model that a warm start trains; an agent without a model is refused."""
     model = get_model(settings)
     if model is None:
-        AGENTS.get_target(settings.name)  # an unknown agent is another mistake
+        AGENTS.get_target(settings.name)  # raises another error for an unknown agent
         raise OptionError(
             f"warm_start trains a language model, and agent {settings.name!r} has none: name one (agent.model), or leave it out"
         )
@@ -165,21 +165,21 @@ def require_model(settings: AgentSettings) -> str:
 
 
 def apply_defaults(settings: AgentSettings, defaults: Mapping[str, Any] = _GENERAL) -> AgentSettings:
-    """Update a preset, or the defaults of a language model without a preset, with the given settings.
+    """Return the settings with `defaults`, such as a preset, for all keys that are not set.
 
-    A decoding key that is not given keeps the preset's value.
+    Keys of `decoding` that are not set have their defaults too.
     """
     given = settings.model_dump(exclude_unset=True, exclude_none=True)
     return AgentSettings.load(merge(defaults, given), "agent")
 
 
 def make_token_agent(settings: AgentSettings, policy: Policy, tokenizer: TextTokenizer) -> TokenAgent:
-    """Combine a policy with prompt, parser and decoding. Every choice of `settings` must be made by now."""
+    """Make an agent from a policy, with the prompts, parser and decoding of `settings`, to which a preset was already applied."""
     template = Template(settings.template or "standard", bool(settings.think), settings.system, settings.request)
     chat = tokenizer.has_chat_template if settings.chat is None else settings.chat
     if settings.chat_options:
         if not chat:
-            raise OptionError("agent.chat_options are arguments of a chat template, and none is used: leave them out")
+            raise OptionError("agent.chat_options are variables of a chat template, but none is used: leave them out")
         tokenizer.set_chat_options(settings.chat_options)
     harness = None
     if settings.harness is not None:
@@ -250,23 +250,23 @@ def make_transformers_agent(settings: AgentSettings, *, env: TextEnv | None = No
 
 
 def make_vllm_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    """Load any causal language model for rollouts by vLLM."""
+    """Load any causal language model, with rollouts by vLLM."""
     return make_transformers_agent(settings.model_copy(update={"rollouts": "vllm"}), env=env, seed=seed)
 
 
 def make_tiny_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    """Load the folder given as `model`, or the tiny model of this environment, with the prompts and decoding of its making."""
+    """Load the model folder `model`, or the environment's tiny model with the prompts and decoding of its training."""
     _refuse_options(settings)
     if settings.model is not None:
         return _load_agent(apply_defaults(settings, _TINY), settings.model, seed)
     if env is None:
-        raise OptionError("agent 'tiny' belongs to an environment: give it one, or a model folder")
+        raise OptionError("agent 'tiny' belongs to an environment: name one, or a model folder")
     folder = find_tiny_folder(env)
     return _load_agent(apply_defaults(settings, merge(_TINY, read_player_settings(folder))), folder, seed)
 
 
 def make_untrained_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    """Make a tiny model with random weights and no warm start. Its replies are random admissible actions; it can be trained."""
+    """Make a tiny model with random weights, which can be trained. Its replies are random admissible actions."""
     from fedagentgym.agents.model.loading import make_tiny_model
     from fedagentgym.agents.model.policy import TorchPolicy
 
@@ -275,7 +275,7 @@ def make_untrained_agent(settings: AgentSettings, *, env: TextEnv | None = None,
     if chosen.model is not None:
         policy = TorchPolicy.load(chosen.model, plain=True, name=chosen.name, adapter=chosen.adapter, seed=seed)
     elif env is None:
-        raise OptionError(f"agent {chosen.name!r} knows the words of an environment: give it one, or a model folder")
+        raise OptionError(f"agent {chosen.name!r} needs an environment for its vocabulary: name one, or a model folder")
     else:
         model, tokenizer = make_tiny_model(list_words(env), "0.1m", 256, seed)
         policy = TorchPolicy(model, tokenizer, name=chosen.name, adapter=chosen.adapter, seed=seed)
@@ -285,20 +285,20 @@ def make_untrained_agent(settings: AgentSettings, *, env: TextEnv | None = None,
 def make_smollm2_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
     """Load SmolLM2-135M-Instruct, the smallest chat model in the package index (`fedagentgym model add`).
 
-    It hardly keeps a format by itself: in environments that take commands its replies are constrained.
+    By itself it hardly keeps a format, so in environments that take commands its replies are constrained.
     """
     _refuse_options(settings)
     return _load_agent(apply_defaults(settings, _SMOLLM2), settings.model or DEFAULT_MODELS["smollm2"], seed)
 
 
 def make_paper_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    """Load a model of the agent papers with the papers' protocol."""
+    """Load a model of the agent papers, with the papers' prompts, parser and decoding."""
     _refuse_options(settings)
     return _load_agent(apply_defaults(settings, _PAPER), settings.model or DEFAULT_MODELS[settings.name], seed)
 
 
 def complete_settings(settings: AgentSettings) -> AgentSettings:
-    """The settings of an agent with its preset's defaults filled in. Nothing is loaded.
+    """Return the settings of an agent, completed with the defaults of its preset. No model is loaded.
 
     `model` stays None for a tiny agent whose model is found or made for its environment.
     """

@@ -1,19 +1,16 @@
-"""Agents and policies: what rollouts, evaluation and training are built on.
+"""The interfaces of agents and policies, on which rollouts, evaluation and training are built.
 
-There are two levels, so that no module has to know more than it needs:
+There are two levels:
 
-* `Player` / `Players` (text level, used by rollouts and evaluation): give it episodes, get `Move`s. Every kind
-  of agent has it - a language model, an expert, a random walker, a person, a hosted model - and a language model's
-  moves carry the token ids, the behaviour log-probs and (when constrained) the allowed sets, so that a trainer never
-  renders, encodes or parses.
-* `Policy` / `Session` (token level, implemented by engines): token ids in, token ids and log-probs out, over many
-  turns.
+* `Player` / `Players` (text level, used by rollouts and evaluation): episodes in, `Move`s out. Every kind of agent implements
+  it: a language model, an expert, a random agent, a person, a hosted model. A language model's moves hold the token ids, the
+  log-probs at generation and (when constrained) the sets of allowed tokens, so that a trainer never renders, encodes or parses.
+* `Policy` / `Session` (token level, implemented by engines): token ids in, token ids and log-probs out, over many turns.
 
-Randomness: every row samples from its own stream by inverse CDF, and one `act` consumes exactly `max_new_tokens`
-uniforms of that row's stream whatever is generated. A row's reply therefore depends on its stream and its tokens, not
-on the other rows - up to floating point: another batch shape may change a logit in the last bits, and a uniform that
-falls within that distance of a boundary of the CDF picks the neighbouring token (rare in float32, far more frequent in
-bfloat16).
+Randomness: every row samples from its own stream by inverse CDF, and one `act` of a language model draws exactly
+`max_new_tokens` uniforms from the row's stream, whatever is generated. So a row's reply depends on its stream and its tokens,
+not on other rows, except for floating point: another batch shape may change the last bits of a logit, and a uniform that is this
+close to a boundary of the CDF then picks the neighbouring token (rare in float32, far more frequent in bfloat16).
 """
 
 from __future__ import annotations
@@ -43,37 +40,40 @@ if TYPE_CHECKING:
     from fedagentgym.envs.view import Episode
 
 FinishReason = Literal["stop", "length", "context"]
-"""The reason why a reply ended: a stop token, `max_new_tokens`, or a full context (then nothing was generated)."""
+"""The reason why a reply ended: a stop token, `max_new_tokens`, or a full context, in which nothing was generated."""
 
 
 class Decoding(Settings):
-    """The settings of drawing tokens. With temperature 0 the most likely token is taken, and all log-probabilities are 0."""
+    """Settings for generating tokens. With temperature 0 the most likely token is taken, and all log-probabilities are 0."""
 
     temperature: float = Field(default=1.0, ge=0.0, description="divides the logits; 0 takes the most likely token")
     top_p: float = Field(
-        default=1.0, gt=0.0, le=1.0, description="smallest set of tokens with this much probability; 1 keeps all"
+        default=1.0,
+        gt=0.0,
+        le=1.0,
+        description="draw from the smallest set of tokens with this probability; 1 keeps all",
     )
     max_new_tokens: int = Field(default=16, ge=1, description="most tokens in one reply")
     constrained: bool = Field(default=False, description="only replies that are admissible actions can be generated")
 
 
 class Completion(NamedTuple):
-    """One reply in tokens, its stop token (if any) included; `logprobs` belong to the distribution sampled from."""
+    """One reply in tokens, including its stop token if it has one; `logprobs` are those of the sampling distribution."""
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     finish: FinishReason
     allowed: tuple[tuple[int, ...], ...] = ()
-    """Constrained generation: the token ids allowed at each position (the distribution was renormalised over them)."""
+    """In constrained generation, the token ids allowed at each position, over which the distribution was renormalised."""
 
 
 class Constraint(Protocol):
-    """The tokens that may come next. States are plain values; a state in which a reply goes on always allows a token."""
+    """A rule for the tokens that may come next. States are plain values; while a reply goes on, at least one token is allowed."""
 
     def start(self) -> Any: ...
 
     def get_allowed_tokens(self, state: Any) -> tuple[int, ...]:
-        """Return the ids that may follow, sorted and distinct; the stop token is among them if a reply may end."""
+        """Return the ids that may follow, sorted and distinct. They include a stop token if the reply may end."""
         ...
 
     def advance(self, state: Any, token: int) -> Any: ...
@@ -83,7 +83,7 @@ Row = TypeVar("Row")
 
 
 class Rows(Generic[Row]):
-    """Numbered rows that come and go, until all end with the context."""
+    """Numbered rows that are added and removed. Leaving the context removes all."""
 
     def __init__(self) -> None:
         self._rows: dict[int, Row] = {}
@@ -106,16 +106,16 @@ class Rows(Generic[Row]):
 
 @dataclass(slots=True, eq=False)
 class SessionRow:
-    """A row of a session: its tokens so far."""
+    """A row of a session. `ids` are its tokens so far."""
 
     ids: list[int]
 
 
 class Session(Rows[Any], ABC):
-    """Rows of tokens that grow turn by turn and keep their key-value cache. A context manager; rows are small ints.
+    """Rows of tokens that grow turn by turn and keep their key-value cache. A row is known by its number.
 
-    An engine derives a class and writes `open` and `_continue`. `_rows` maps numbers to rows, each a `SessionRow` or a class
-    derived from it; `on_close` is called once, at the end.
+    To write an engine, derive a class with `open` and `_continue`. `_rows` maps numbers to rows, each of them a `SessionRow` or
+    of a class derived from it. `on_close` is called once, at the end. A session is a context manager.
     """
 
     def __init__(self, context_length: int, on_close: Callable[[], object] | None = None) -> None:
@@ -124,7 +124,7 @@ class Session(Rows[Any], ABC):
         self._on_close = on_close
 
     def close(self) -> None:
-        """Free everything; a second call does nothing."""
+        """Free all rows. A second call does nothing."""
         super().close()
         on_close, self._on_close = self._on_close, None
         if on_close is not None:
@@ -132,10 +132,10 @@ class Session(Rows[Any], ABC):
 
     @abstractmethod
     def open(self, prompts: Sequence[Sequence[int]], copies: int = 1) -> list[int]:
-        """Add `copies` rows per prompt (adjacent in the result); rows that share a prompt share its work."""
+        """Add `copies` rows per prompt, adjacent in the result. Rows with the same prompt share its computation."""
 
     def append(self, rows: Sequence[int], chunks: Sequence[Sequence[int]]) -> None:
-        """Add given tokens (an observation) to the rows. Lazy: costs nothing until the next `generate`."""
+        """Add given tokens (an observation) to the rows. They are computed by the next `generate`."""
         for row, chunk in zip(rows, chunks, strict=True):
             self._rows[row].ids.extend(chunk)
 
@@ -146,9 +146,9 @@ class Session(Rows[Any], ABC):
         decoding: Decoding,
         constraints: Sequence[Constraint | None] | None = None,
     ) -> list[Completion]:
-        """Continue each row by one reply, which becomes part of it; draws `max_new_tokens` uniforms per stream.
+        """Continue each row by one reply, which is appended to the row. Draws `max_new_tokens` uniforms per stream.
 
-        A row without room for a reply stays as it is.
+        A row without room for a reply is not changed, and its completion has the finish `context`.
         """
         most = decoding.max_new_tokens
         uniforms = [stream.uniform(most) for stream in streams]
@@ -177,14 +177,14 @@ class Session(Rows[Any], ABC):
         return len(self._rows[row].ids)
 
     def drop(self, rows: Sequence[int]) -> None:
-        """Free rows. Their numbers are not used again."""
+        """Free rows. Their numbers are never reused."""
         for row in rows:
             del self._rows[row]
 
     def _check_prompts(self, prompts: Sequence[Sequence[int]]) -> None:
         for prompt in prompts:
             if not prompt:
-                raise DataError("a prompt of no tokens cannot be continued")
+                raise DataError("a prompt with no tokens cannot be continued")
             if len(prompt) >= self.context_length:
                 raise DataError(
                     f"a prompt of {len(prompt)} tokens does not fit into the model's context of {self.context_length}: "
@@ -193,7 +193,7 @@ class Session(Rows[Any], ABC):
 
 
 class Policy(Protocol):
-    """An engine that generates. `version` counts the weights that were loaded into it."""
+    """An engine that generates. `version` counts how often its weights have changed."""
 
     name: str
     context_length: int
@@ -205,27 +205,27 @@ class Policy(Protocol):
     def version(self) -> int: ...
 
     def open_session(self) -> Session:
-        """Open a session on the present weights. Weights must not change while it is open."""
+        """Open a session on the present weights, which must not change while it is open."""
         ...
 
     def close(self) -> None: ...
 
 
 class WeightOwner(Protocol):
-    """A learner whose weights a model holds."""
+    """A learner that shares a model with other learners. The model holds the weights of one of them at a time."""
 
     def save_weights(self) -> None:
-        """Copy the weights from the model, which is about to hold others."""
+        """Copy the weights from the model, which is about to hold another learner's weights."""
         ...
 
 
 class SharedModel:
-    """Remembers whose weights a policy's model holds, for policies to inherit."""
+    """A base class for policies that remembers whose weights the policy's model holds."""
 
     _owner: weakref.ref[WeightOwner] | None = None
 
     def claim(self, owner: WeightOwner | None = None) -> None:
-        """Let the present owner save its weights, before others are loaded, and note the next owner, if there is one."""
+        """Let the present owner save its weights before others are loaded, and remember the next owner, if there is one."""
         before = None if self._owner is None else self._owner()
         if before is not None and before is not owner:
             before.save_weights()
@@ -236,8 +236,8 @@ class SharedModel:
 class TrainablePolicy(Policy, Protocol):
     """A policy whose weights are a torch module in this process, and can be trained, read and replaced.
 
-    `model(input_ids=...).logits` is the full forward pass that log-probs must agree with.
-    While a session is open a LoRA model may be merged: train only with no session open.
+    `model(input_ids=...).logits` is the full forward pass, with which the log-probs of sessions must agree. An open session may
+    have merged an adapter into the weights, so train only while no session is open.
     """
 
     model: torch.nn.Module
@@ -248,51 +248,52 @@ class TrainablePolicy(Policy, Protocol):
         ...
 
     def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return copies of the trainable parameters as plain arrays (bfloat16 becomes float32, which is exact)."""
+        """Return copies of the trainable parameters as arrays. bfloat16 becomes float32, which is exact."""
         ...
 
     def set_weights(self, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """Replace the trainable parameters; names and shapes must be those of `get_weights`. Raises the version.
+        """Replace the trainable parameters, whose names and shapes must be those of `get_weights`. Increases the version.
 
-        Claims the model first (`claim()`), so that a learner whose weights it held keeps them.
+        Calls `claim()` first, so that a learner whose weights the model held saves them.
         """
         ...
 
     def claim(self, owner: WeightOwner | None = None) -> None:
-        """Let the present owner save its weights, before others are loaded, and note the next owner (`SharedModel`)."""
+        """Let the present owner save its weights before others are loaded, and remember the next owner (see `SharedModel`)."""
         ...
 
     def bump_version(self) -> None:
-        """Report that parameters were changed in place (an optimizer step). Raises the version."""
+        """Report that parameters were changed in place, as by an optimizer step. Increases the version."""
         ...
 
     def add_value_head(self) -> None:
-        """Add a value head, `value_head`, to the trainable parameters, zero at first; nothing if there is one."""
+        """Add a value head, `value_head`, to the trainable parameters, unless there is one. It is zero at first."""
         ...
 
     def save(self, folder: str | Path) -> None:
-        """Write the model (an adapter merged into it) and the tokenizer as an ordinary Hugging Face folder."""
+        """Write the model, with an adapter merged into it, and the tokenizer as an ordinary Hugging Face folder."""
         ...
 
 
 class Move(NamedTuple):
     """An agent's part in one turn of one episode.
 
-    The tokens of an episode are the `context_ids` (given, without loss) and `token_ids` (generated) of its moves, one after the
-    other. Agents without tokens set `reply`, `action` and `format` alone.
+    The tokens of an episode are the `context_ids` (given, without loss) and the `token_ids` (generated) of its moves in order.
+    Agents without tokens set only `reply`, `action` and `format`.
 
     Attributes:
         reply: The agent's text.
         action: The action for the environment.
-        format: Whether the reply has the form that was asked for.
+        format: Whether the reply has the required format.
         context_ids: Tokens that were given to the model since the last move.
-        token_ids: Tokens that it generated.
-        logprobs: Log-probability of each generated token under the distribution that it was drawn from.
-        allowed: With constrained decoding, the tokens that were allowed at each place.
-        fresh: Whether a new text begins with this move: every turn in the context `window`, the first in `session`.
-        finish: `stop`, `length` (too long a reply) or `context`: nothing was generated since the context is full, and the
-            episode ends.
-        learn: False for noise in a demonstration, which is played but not imitated.
+        token_ids: Tokens that the model generated.
+        logprobs: Log-probability of each generated token under the distribution from which it was drawn.
+        allowed: With constrained decoding, the tokens that were allowed at each position.
+        fresh: Whether a new sequence of tokens begins with this move. In the context `window` this is every turn, in `session`
+            the first.
+        finish: `stop`, `length` (the reply was cut), or `context`: the context is full, nothing was generated, and the episode
+            ends.
+        learn: False for a random action in a demonstration, which is played but not imitated.
     """
 
     reply: str
@@ -311,9 +312,10 @@ class Move(NamedTuple):
 
 
 class PlayedTurn(NamedTuple):
-    """A turn of an episode that a program played: a reply, the actions that it led to, and the episode before and after each.
+    """A turn of an episode that a program played: a reply and the actions that followed it.
 
-    `segment` is the number of the text that holds the reply's tokens.
+    `before` is the episode before the turn, and `after` holds the episode after each action. `segment` is the number of the token
+    sequence that holds the reply's tokens.
     """
 
     move: Move
@@ -324,7 +326,7 @@ class PlayedTurn(NamedTuple):
 
 
 class PlayedEpisode(NamedTuple):
-    """An episode that a program played; `lost` says why it did not end properly, if it did not."""
+    """An episode that a program played. `lost` is the reason if the episode did not end properly, else None."""
 
     number: int
     episode: Episode
@@ -334,8 +336,8 @@ class PlayedEpisode(NamedTuple):
 
 
 class Job(NamedTuple):
-    """An episode to be played: its number, which names its draws, its task, the seed of the environment, and the number of the
-    copy (`sample`)."""
+    """An episode to play. `number` names its random draws, `seed` is that of the environment, and `sample` is the number of the
+    copy of the task."""
 
     number: int
     task: Task
@@ -344,9 +346,9 @@ class Job(NamedTuple):
 
 
 class Players(Protocol):
-    """An agent that plays many episodes of one environment at once: rows that come and go. A context manager.
+    """Many episodes of one environment, which an agent plays at once. Each episode has a row. A context manager.
 
-    Each row draws from its own stream, so that its moves do not depend on the rows beside it.
+    Each row draws from its own random stream, so that its moves do not depend on other rows.
 
     Examples:
         >>> from fedagentgym import stream
@@ -367,8 +369,8 @@ class Players(Protocol):
         """Add episodes that have just begun.
 
         Args:
-            episodes: The episodes; those of one task stand beside each other, so that they can share work.
-            streams: The random stream of each.
+            episodes: The episodes. Copies of a task are adjacent, so that they can share computation.
+            streams: The random stream of each episode.
 
         Returns:
             The row of each episode: a number for `act` and `leave`.
@@ -380,10 +382,10 @@ class Players(Protocol):
 
         Args:
             rows: The rows.
-            episodes: The present episode of each.
+            episodes: The present episode of each row.
 
         Returns:
-            The move of each.
+            The move of each row.
         """
         ...
 
@@ -396,7 +398,7 @@ class Players(Protocol):
         ...
 
     def close(self) -> None:
-        """End the play; called when the context ends."""
+        """Free all rows. Called when the context ends."""
 
     def __enter__(self) -> Players: ...
 
@@ -404,14 +406,14 @@ class Players(Protocol):
 
 
 class RowPlayers(Rows[Row]):
-    """`Players` that keep something for each row, for agents to inherit: they write `start_row` and `act`."""
+    """A base class for `Players` that keep a state for each row. Derived classes write `start_row` and `act`."""
 
     def __init__(self, env: TextEnv) -> None:
         super().__init__()
         self.env = env
 
     def start_row(self, episode: Episode, stream: Stream) -> Row:
-        """Return what is kept for an episode that begins."""
+        """Return the initial state of the row of an episode that begins."""
         raise NotImplementedError
 
     def enter(self, episodes: Sequence[Episode], streams: Sequence[Stream]) -> list[int]:
@@ -431,33 +433,34 @@ class PlaysEpisodes(Protocol):
 
     @property
     def evaluates(self) -> bool:
-        """False if it is for learning alone."""
+        """False if the program plays only for training, and the agent itself plays evaluations."""
 
     def play(self, agent: Any, env: TextEnv, jobs: Sequence[Job], seed: int) -> Iterator[PlayedEpisode]:
         """Play these episodes.
 
         Args:
-            agent: The agent whose policy answers, with its present weights, and whose prompts and decoding hold.
+            agent: The agent whose policy answers with its present weights, and whose prompts and decoding apply.
             env: The environment of the tasks.
             jobs: The episodes.
-            seed: The seed of the draws.
+            seed: The seed of the random draws.
 
         Returns:
             The episodes in the order in which they end.
         """
 
     def for_client(self, client: int) -> PlaysEpisodes:
-        """The program of a client, if it has one of its own; otherwise this one."""
+        """Return the client's own program, or this program if the client has none."""
 
     def close(self) -> None:
         """End the program."""
 
 
 class Player(Protocol):
-    """Anything that can play: the interface that `collect` and `evaluate` use. Language models are `TokenAgent`s.
+    """The interface of agents that `collect` and `evaluate` use. Language models are `TokenAgent`s.
 
-    Few need it: derive a class from `Agent` and write `reply`, unless the agent wants all episodes of a turn at once. Then give
-    it the attribute `name`, and `play`, which returns `Players`; `fedagentgym.testing.check_agent` checks it.
+    For most agents it is enough to derive a class from `Agent` and write `reply`. Implement `Player` for an agent that acts in
+    all episodes at once: it has the attribute `name` and the method `play`, which returns `Players`.
+    `fedagentgym.testing.check_agent` checks such an agent.
     """
 
     @property
@@ -475,4 +478,4 @@ class Player(Protocol):
         """
 
     def close(self) -> None:
-        """Release what the agent holds: models, connections."""
+        """Release resources of the agent, such as models and connections."""

@@ -1,4 +1,4 @@
-"""The settings of an agent: one class for every kind, so that `agent:` in a configuration has the same keys everywhere."""
+"""The settings of agents. One class serves all kinds, so that `agent:` in a configuration always has the same keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedagentgym.base.settings import Settings
 
 
 class AdapterSettings(Settings):
-    """A LoRA adapter on a frozen base model (the `peft` library's); the update is `alpha / rank * B @ A`."""
+    """A LoRA adapter of the `peft` library on a frozen base model. The update of a weight is `alpha / rank * B @ A`."""
 
     rank: int = Field(default=8, ge=1, description="inner dimension of the update")
     alpha: float = Field(default=16.0, gt=0.0, description="scale of the update, divided by the rank")
@@ -26,10 +26,11 @@ class AdapterSettings(Settings):
     layers: str = Field(
         default="all",
         pattern=r"^(all|last-[1-9][0-9]*)$",
-        description="decoder blocks with an adapter: all, or last-N; below them an update needs no backward pass",
+        description="decoder blocks with an adapter: all, or last-N, which needs no backward pass through the blocks below",
     )
     train: Literal["both", "B"] = Field(
-        default="both", description="factors that are trained: both, or B alone, while A stays as it was drawn"
+        default="both",
+        description="factors that are trained: both, or B alone with A fixed at its random initial value",
     )
 
     @property
@@ -39,21 +40,21 @@ class AdapterSettings(Settings):
 
 
 class HarnessLimits(Settings):
-    """Limits of an episode. After a limit of time it is begun again or lost; calls beyond `calls` are refused."""
+    """Limits of an episode. An episode that exceeds a limit of time is begun again or lost; calls beyond `calls` are refused."""
 
     idle: float = Field(default=120.0, gt=0.0, le=86_400.0, description="longest time without a request, in seconds")
     longest: float = Field(default=1800.0, gt=0.0, le=604_800.0, description="longest episode, in seconds")
     calls: int = Field(default=64, ge=1, le=10_000, description="most calls of the model in an episode")
     retries: int = Field(
-        default=2, ge=0, le=100, description="further attempts after a kill or time-out, with the same draws"
+        default=2, ge=0, le=100, description="further attempts after a crash or timeout, with the same random draws"
     )
 
 
 class HarnessSettings(Settings):
-    """A program that plays in place of our own player, through an OpenAI-compatible server of this process."""
+    """A program that plays in place of this package's player, through an OpenAI-compatible server in this process."""
 
     name: Literal["owner"] | None = Field(
-        default=None, description="owner: the program that the owner of each machine names, in a Flower deployment"
+        default=None, description="owner: in a Flower deployment, the owner of each machine names the program"
     )
     command: tuple[str, ...] = Field(
         default=(), description="the program and its arguments, such as [python, my_agent.py]"
@@ -61,35 +62,38 @@ class HarnessSettings(Settings):
     clients: dict[int, tuple[str, ...]] = Field(
         default_factory=dict,
         exclude_if=not_,
-        description="clients with a program of their own: number and command, such as {1: [python, other_agent.py]}",
+        description="commands of clients with another program, by client number, such as {1: [python, other_agent.py]}",
     )
     processes: int = Field(
-        default=4, ge=1, le=64, description="programs that run at a time, each playing one episode at a time"
+        default=4,
+        ge=1,
+        le=64,
+        description="number of processes of the program, each of which plays one episode at a time",
     )
-    env: dict[str, str] = Field(default_factory=dict, description="further variables of the program's environment")
+    env: dict[str, str] = Field(default_factory=dict, description="environment variables to set for the program")
     keep: tuple[str, ...] = Field(
-        default=(), description="variables that it inherits besides PATH, HOME, LANG and VIRTUAL_ENV"
+        default=(), description="environment variables that it inherits besides PATH, HOME, LANG and VIRTUAL_ENV"
     )
     world: Literal["gateway", "own"] = Field(
         default="gateway",
-        description="gateway: /v1/step plays the environment; own: the program has its own world, and reports a reward",
+        description="gateway: the program acts by /v1/step; own: the program has its own environment, and reports a reward",
     )
     history: Literal["tokens", "template"] = Field(
         default="tokens",
-        description="tokens: a conversation that goes on keeps the drawn ids; template: every prompt is rendered whole, as"
-        " another server will",
+        description="tokens: a conversation that goes on keeps the generated ids; template: every prompt is rendered anew, as"
+        " by other servers",
     )
     tools: Literal["hermes", "json", "action-tags", "none"] | None = Field(
         default=None,
-        description="how calls of tools are read from a reply; null: hermes with a chat template, action-tags without",
+        description="format of tool calls in replies; null: hermes with a chat template, action-tags without",
     )
     limits: HarnessLimits = Field(default=HarnessLimits(), description="limits of an episode")
     failed: Literal["zero", "drop"] = Field(
         default="zero",
-        description="zero: an episode that the program gives up counts with its reward so far; drop: it is left out",
+        description="zero: an episode that the program reports as failed keeps its reward so far; drop: it is left out",
     )
     strict: bool = Field(
-        default=True, description="refuse request fields that change the distribution; false: leave them out, and count"
+        default=True, description="refuse request fields that change the distribution; false: ignore and count them"
     )
     evaluate: bool = Field(default=True, description="false: this package's player plays evaluations")
     reward_range: tuple[float, float] = Field(
@@ -99,12 +103,12 @@ class HarnessSettings(Settings):
     program: str | None = Field(
         default=None,
         pattern="^sha256:[0-9a-f]{64}$",
-        description="in records, in place of command and variables: the digest of the command and of the files that it names",
+        description="in records, replaces command and variables: the digest of the command and of the files that it names",
     )
 
     @property
     def runs_code(self) -> bool:
-        """True if the settings name a program or its variables, which only the user of a machine may choose."""
+        """True if the settings name a program or its variables, which only the user of the machine may choose."""
         return bool(self.command or self.clients or self.env or self.keep)
 
     @model_validator(mode="after")
@@ -114,16 +118,16 @@ class HarnessSettings(Settings):
                 "name: owner leaves the program to the owner of each machine: leave out command, clients, env and keep"
             )
         if self.clients and not self.command:
-            raise ValueError("clients names programs that differ from command, so command is needed too")
+            raise ValueError("clients names programs that replace command, so command must be set too")
         if not all(self.clients.values()):
             raise ValueError("clients: a command has at least one word")
         if not self.reward_range[0] < self.reward_range[1] or not all(map(isfinite, self.reward_range)):
-            raise ValueError("reward_range is a lower and a higher finite number")
+            raise ValueError("reward_range must be two finite numbers, the lower one first")
         commands = (word for command in (self.command, *self.clients.values()) for word in command)
         if any("\0" in text for text in (*commands, *self.env, *self.env.values(), *self.keep)):
             raise ValueError("a command or variable holds a NUL character")
         if any("=" in name or not name for name in (*self.env, *self.keep)):
-            raise ValueError("a variable has a name without '='")
+            raise ValueError("the name of a variable must not be empty or contain '='")
         return self
 
 
@@ -132,16 +136,16 @@ _USED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("expert", "random", "human"), ()),
     "endpoint": ("model", *_PROMPTED, "decoding"),
 }
-"""For agents that load no model: the settings that they use besides `name` and `options`; all others are refused."""
+"""The settings that agents without a loaded model use, besides `name` and `options`. All others are refused."""
 
 
 def draws_tokens(name: str) -> bool:
-    """Return whether an agent draws tokens at a temperature; True for all agents that others registered."""
+    """Return whether an agent draws tokens at a temperature; True for all agents that plugins registered."""
     return "decoding" in _USED.get(name, ("decoding",))
 
 
 class AgentSettings(Settings):
-    """Which agent plays and how it is prompted: the section `agent` of a configuration. None leaves a choice to the agent.
+    """The section `agent` of a configuration: the agent and its prompts. With None, the agent's own default applies.
 
     Examples:
         >>> AgentSettings.load({"name": "tiny", "decoding": {"temperature": 0.7}}).decoding.temperature
@@ -156,8 +160,8 @@ class AgentSettings(Settings):
     )
     context: Literal["session", "window"] | None = Field(
         default=None,
-        description="session: one growing dialogue per episode; window: a fresh prompt with the last turns at every turn; by"
-        " default the agent's own",
+        description="session: one growing dialogue per episode; window: a new prompt with the last turns at every turn; null:"
+        " the agent's default",
     )
     history: int = Field(default=2, ge=0, description="window: number of past turns that a prompt shows")
     longest_prompt: int | None = Field(
@@ -168,12 +172,12 @@ class AgentSettings(Settings):
     )
     template: str | None = Field(
         default=None,
-        description="standard: prompt with instructions and the list of actions; compact: bare observations (tiny models); or a "
-        "registered name",
+        description="standard: prompt with instructions and the list of actions; compact: bare observations, for tiny models; or"
+        " a registered name",
     )
     system: str | None = Field(
         default=None,
-        description="system prompt: the chat template's system message, or without one the beginning of every prompt; null: "
+        description="system message of the chat template, or without a chat template the beginning of every prompt; null: "
         "the chat template's own, if it has one",
     )
     request: str | None = Field(
@@ -182,47 +186,47 @@ class AgentSettings(Settings):
         "first observation",
     )
     chat: bool | None = Field(
-        default=None, description="wrap prompts in the tokenizer's chat template; by default if it has one"
+        default=None, description="wrap prompts in the tokenizer's chat template; null: if it has one"
     )
     chat_options: dict[str, Any] = Field(
         default_factory=dict,
-        description="arguments of the tokenizer's chat template by the template's own names, such as {enable_thinking: false}",
+        description="variables of the tokenizer's chat template by name, such as {enable_thinking: false}",
     )
     think: bool | None = Field(default=None, description="ask for <think>...</think> before the action, and require it")
     parser: Literal["strict", "published"] | None = Field(
-        default=None, description="how an action is read from a reply, and which replies have a broken format"
+        default=None, description="rules for reading the action from a reply, and for a broken format"
     )
     decoding: Decoding | None = Field(default=None, description="how tokens are drawn")
     adapter: AdapterSettings | None = Field(default=None, description="train a LoRA adapter instead of all weights")
     device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N; auto takes the GPU if there is one")
     dtype: Literal["float32", "bfloat16"] | None = Field(
         default=None,
-        description="type of the stored weights; by default float32 when they are trained (small steps vanish in bfloat16);"
-        " under an adapter, whose own weights stay float32, bfloat16 on a GPU or a CPU that has it (see `doctor`), unless the"
-        " method changes the base",
+        description="type of the stored weights; null: float32 if they are trained, since small steps vanish in bfloat16; under"
+        " an adapter (always float32), bfloat16 on a GPU or on a CPU with bfloat16 (see `doctor`), unless the method changes the"
+        " base",
     )
     threads: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
         default=None,
-        description="compute threads on a CPU; by default one for any agent that is trained; auto: all cores, for a big model "
-        "in a single process, whose last bits then depend on the number of cores",
+        description="compute threads on a CPU; null: one for an agent that is trained; auto: all cores, for a big model in a"
+        " single process, with last bits that depend on the number of cores",
     )
     context_length: int | None = Field(default=None, ge=16, description="use at most this many tokens of context")
     forward: Literal["auto", "own", "hf"] = Field(
         default="auto",
-        description="what computes rollouts: own, this package's forward pass; hf, the model's own modules; auto, the first"
-        " on a CPU for a model that it knows, else the second",
+        description="forward pass of rollouts: own, this package's; hf, the model's own modules; auto, own on a CPU for a"
+        " supported model, else hf",
     )
     rollouts: Literal["torch", "vllm", "vllm-server"] = Field(
         default="torch",
-        description="what generates: torch, the model that is trained; vllm, vLLM in this process, to which changed weights"
-        " are copied; vllm-server, servers (`vllm serve`), which load adapters",
+        description="engine of rollouts: torch, the model that is trained; vllm, vLLM in this process, which gets changed"
+        " weights; vllm-server, servers (`vllm serve`), which load adapters",
     )
     harness: HarnessSettings | None = Field(
         default=None,
         exclude_if=not_,
-        description="a program that plays with the model through its own requests; null: this package's player",
+        description="a program that plays by sending requests to the model; null: this package's player",
     )
-    options: dict[str, Any] = Field(default_factory=dict, description="options of this agent, by its name")
+    options: dict[str, Any] = Field(default_factory=dict, description="options of the agent, which depend on its name")
 
     @model_validator(mode="after")
     def _check_use(self) -> AgentSettings:
@@ -258,13 +262,13 @@ class VllmOptions(Settings):
     eager: bool = Field(default=False, description="no CUDA graphs: slower, starts sooner")
     batch_invariant: bool = Field(
         default=False,
-        description="kernels whose results do not depend on what else is in the batch: slower, in a process of their own, for"
-        " GPUs of compute capability 9.0 or newer",
+        description="kernels whose results do not depend on the rest of the batch: slower, in a separate process, for GPUs of"
+        " compute capability 9.0 or newer",
     )
     adapters: int = Field(
         default=1, ge=1, le=64, description="adapters in one batch; a run sets it from federation.together"
     )
-    engine: dict[str, Any] = Field(default_factory=dict, description="further arguments of vllm.LLM, as they are")
+    engine: dict[str, Any] = Field(default_factory=dict, description="further arguments of vllm.LLM")
 
 
 class VllmServerOptions(Settings):
@@ -272,7 +276,7 @@ class VllmServerOptions(Settings):
 
     url: str | tuple[str, ...] = Field(
         default="http://localhost:8000",
-        description="address of a server, or of several, to which clients are given in turn",
+        description="address of a server, or of several, which load adapters in turn",
     )
     folder: str | None = Field(
         default=None,
@@ -282,15 +286,15 @@ class VllmServerOptions(Settings):
         default="VLLM_API_KEY", description="environment variable that holds the key, if one is needed"
     )
     concurrency: int = Field(default=256, ge=1, le=4096, description="concurrent requests")
-    timeout: float = Field(
-        default=600.0, gt=0.0, le=86_400.0, description="seconds to wait for the whole of one answer"
-    )
+    timeout: float = Field(default=600.0, gt=0.0, le=86_400.0, description="seconds to wait for a complete answer")
     retries: int = Field(default=3, ge=0, le=100, description="further attempts after a busy, broken or missing answer")
     pause: float = Field(
         default=1.0, ge=0.0, description="seconds before the first retry; doubles each time, at most 30"
     )
     serve: bool = Field(default=False, description="start `vllm serve` at the address, and stop it with this process")
-    start_seconds: float = Field(default=900.0, gt=0.0, description="serve: seconds within which it must answer")
+    start_seconds: float = Field(
+        default=900.0, gt=0.0, description="serve: seconds within which the server must answer"
+    )
     adapters: int = Field(
         default=1, ge=1, le=64, description="serve: adapters in one batch; a run sets it from federation.together"
     )

@@ -1,4 +1,4 @@
-"""Bridges to other libraries: our environments in their trainers and servers, their environments and generators here.
+"""Bridges to other libraries, which use environments of this package or provide environments to it.
 
-Each module is about one library, which an extra installs; none of them is imported by the rest of the package.
+Each module serves one library, which an extra installs. The rest of the package imports none of these modules.
 """

@@ -1,4 +1,4 @@
-"""flwr-datasets: a client split as a partitioner for its `FederatedDataset`, metrics and figures.
+"""flwr-datasets: a client split as a partitioner, for `FederatedDataset` and for the library's metrics and figures.
 
 Tested with flwr-datasets 0.6.1, which requires datasets below 5.
 """
@@ -22,12 +22,12 @@ _Partitioner: Any = require("flwr_datasets.partitioner", "flwr-datasets").Partit
 class SplitPartitioner(_Partitioner):  # type: ignore[misc]
     """A client split as a partitioner of flwr-datasets.
 
-    Rows are recognised by the task id in a column, as `pool.to_dataset()` writes it, so that their order does not matter:
+    A row is identified by the task id in a column, as `pool.to_dataset()` writes it. So the order of rows does not matter, which
     `FederatedDataset` shuffles by default.
 
     Args:
         client_split: The split.
-        by: Name of the column with task ids.
+        by: Name of the column of task ids.
 
     Examples:
         >>> FederatedDataset(dataset="me/tasks", partitioners={"train": SplitPartitioner(split)})  # doctest: +SKIP
@@ -55,7 +55,7 @@ class SplitPartitioner(_Partitioner):  # type: ignore[misc]
         Raises:
             DataError: If the data set has no column of task ids, or lacks a task of the client.
         """
-        if self._places is None:  # computed once, as a partitioner has one data set
+        if self._places is None:  # computed once, since a partitioner has one data set
             columns = self.dataset.column_names
             if self._by not in columns:
                 raise DataError(

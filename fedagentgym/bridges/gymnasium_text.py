@@ -1,4 +1,4 @@
-"""Gymnasium: an ordinary environment with text, or one converted to text, as an environment with tasks for clients.
+"""Gymnasium: an environment of Gymnasium, with text or converted to text, as an environment with tasks for clients.
 
     class LakeEnv(GymnasiumTextEnv):
         id = "me/Lake-v0"
@@ -6,9 +6,9 @@
         categories = {"small": {"map_name": "4x4"}, "large": {"map_name": "8x8"}}
         ...
 
-A gymnasium environment hides its state, while states here are values. So the state of an episode is its history, and live
-environments are kept with their histories: continuing costs one step, going back (snapshots, undo, other processes) replays the
-actions. The environment has to be deterministic given the seed of its reset.
+A Gymnasium environment hides its state, while states in this package are values. So the state of an episode is its history of
+actions, and live environments are kept by their histories. Continuing an episode costs one step; going back (snapshots, undo,
+other processes) replays the actions. The environment must be deterministic given the seed of its reset.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NO_ACTION = "That is not an action here."
 
 
 class GymnasiumTextState(NamedTuple):
-    """An episode's history: its start, the actions that the environment took, and its rewards."""
+    """An episode's history: its category and seed, the actions played, the sum of rewards, and the present view."""
 
     category: str
     seed: int
@@ -47,23 +47,23 @@ class GymnasiumTextState(NamedTuple):
 
 
 class GymnasiumTextOptions(EnvOptions):
-    """Options of environments that are made of a gymnasium environment."""
+    """Options of environments made from a Gymnasium environment."""
 
     seed: int = task(0, description="seed of the tasks")
 
 
 class GymnasiumTextEnv(TextEnv[GymnasiumTextOptions]):
-    """Base class of environments made of a gymnasium environment: derive a class, set the class attributes, register it.
+    """Base class of environments made from a Gymnasium environment. Derive a class, set the class attributes, and register it.
 
-    If the environment does not use text, write `render_observation` and `parse_action` too. A task is a category, which chooses
-    the options of `gymnasium.make`, and a seed of its reset. The environment has to be deterministic given that seed.
+    If the environment does not use text, write `render_observation` and `parse_action` too. A task is a category, which selects
+    the keyword arguments of `gymnasium.make`, and a seed for `reset`. The environment must be deterministic given that seed.
 
     Attributes:
-        gymnasium_id: Class attribute, id of the gymnasium environment.
-        categories: Class attribute, category of tasks -> keywords of `gymnasium.make`.
+        gymnasium_id: Class attribute, id of the Gymnasium environment.
+        categories: Class attribute, category of tasks -> keyword arguments of `gymnasium.make`.
         sizes: Class attribute, number of tasks of each split.
-        success_return: Class attribute, the sum of rewards from which on an ended episode counts as solved; the score is
-            the share of it that was reached.
+        success_return: Class attribute, the sum of rewards that solves a task, checked at the end of the episode. The score is
+            the share of this sum that was reached.
     """
 
     gymnasium_id: ClassVar[str]
@@ -71,7 +71,7 @@ class GymnasiumTextEnv(TextEnv[GymnasiumTextOptions]):
     """Category of tasks -> keyword arguments of `gymnasium.make`."""
     sizes: ClassVar[Mapping[str, int]] = {"train": 1_000, "val": 100, "test": 100, "warmup": 100}
     success_return: ClassVar[float] = 1.0
-    """Sum of rewards from which an episode that has ended counts as solved; the score is the share of it that was reached."""
+    """The sum of rewards that solves a task, checked at the end of the episode. The score is the share of it that was reached."""
     reward_names = ("accuracy/return",)
     default_max_turns = 100
 
@@ -79,10 +79,10 @@ class GymnasiumTextEnv(TextEnv[GymnasiumTextOptions]):
         self._live: OrderedDict[GymnasiumTextState, gymnasium.Env[Any, Any]] = OrderedDict()
         self._idle: dict[str, list[gymnasium.Env[Any, Any]]] = {}
 
-    # ---- what a subclass may define -------------------------------------------------------------------------------
+    # ---- methods that a derived class may override ----------------------------------------------------------------
 
     def render_observation(self, observation: Any, env: gymnasium.Env[Any, Any], info: Mapping[str, Any]) -> str:
-        """Return what the agent reads.
+        """Return the text that the agent reads.
 
         Args:
             observation: The environment's observation.
@@ -93,11 +93,11 @@ class GymnasiumTextEnv(TextEnv[GymnasiumTextOptions]):
             The text; by default the observation itself.
 
         Raises:
-            OptionError: If the observation is no text and this method is not written.
+            OptionError: If the observation is not a text and this method is not overridden.
         """
         if not isinstance(observation, str):
             raise OptionError(
-                f"{self.gymnasium_id} observes {show_value(observation)}, no text: write render_observation"
+                f"the observation {show_value(observation)} of {self.gymnasium_id} is not a text: write render_observation"
             )
         return observation
 
@@ -105,23 +105,23 @@ class GymnasiumTextEnv(TextEnv[GymnasiumTextOptions]):
         """Return the environment's action for a text.
 
         Args:
-            text: What the agent played.
+            text: The action of the agent.
             env: The environment.
 
         Returns:
-            The action; None if the text is none. By default the text itself, if the action space contains it.
+            The action; None if the text is not an action. By default the text itself, if the action space contains it.
         """
         return text if env.action_space.contains(text) else None
 
     def list_actions(self, env: gymnasium.Env[Any, Any], info: Mapping[str, Any]) -> tuple[str, ...] | None:
-        """Return the texts that are possible now.
+        """Return the texts of all admissible actions.
 
         Args:
             env: The environment.
             info: Its `info`.
 
         Returns:
-            The texts; None, as by default, if they cannot be listed.
+            The texts; None (the default) if they cannot be listed.
         """
         return None
 
@@ -164,7 +164,7 @@ class GymnasiumTextEnv(TextEnv[GymnasiumTextOptions]):
         if state.over:
             return state, View(_OVER, done=True, valid=False, score=self._score(state), success=self._solved(state))
         env = self._live.pop(state, None)
-        if env is None:  # its history is played again
+        if env is None:  # the history is replayed
             env, _ = self._start(state.category, state.seed)
             for played in state.actions:
                 env.step(self.parse_action(played, env))
@@ -205,7 +205,7 @@ class GymnasiumTextEnv(TextEnv[GymnasiumTextOptions]):
         return env, GymnasiumTextState(category, seed, observation=shown, admissible=self.list_actions(env, info))
 
     def _keep(self, state: GymnasiumTextState, env: gymnasium.Env[Any, Any]) -> None:
-        if (other := self._live.pop(state, None)) is not None:  # of another episode with the same history
+        if (other := self._live.pop(state, None)) is not None:  # it belongs to another episode with the same history
             self._idle.setdefault(state.category, []).append(other)
         self._live[state] = env
         if len(self._live) > MAX_LIVE:

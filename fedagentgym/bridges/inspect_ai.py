@@ -1,9 +1,9 @@
-"""inspect_ai: our environments as one of its tasks, with our scores.
+"""inspect_ai: an environment as an inspect task, with the scores of the environment.
 
     inspect eval fedagentgym/play -T env=math -T size=tiny -T split=test --model ... --limit 50
 
-The package registers the task, so that the command finds it. Tested with inspect_ai 0.3.285. One sample is one task of the
-environment, of one client or all; the environment plays the user, turn by turn.
+The package registers the task, so that the command finds it. Tested with inspect_ai 0.3.285. A sample is a task of the
+environment, or of one of its clients. The environment takes the part of the user, turn by turn.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ def play(
 
     Args:
         env: Id of the environment, or its short name.
-        split: The split whose tasks are played; not used with `client_split`, which names the split that it divides.
-        client_split: File of a client split, one client of which is played.
+        split: The split whose tasks are played. Ignored with `client_split`, which names the split that it divides.
+        client_split: File of a client split, to play the tasks of one client.
         client: Number of that client.
-        think: Whether thoughts are asked for before an action.
+        think: Whether the prompt asks for a thought before an action.
         episode_seed: Seed of the episodes.
-        options: Further options of the environment by their names, such as `size="tiny"`.
+        options: Further options of the environment, such as `size="tiny"`.
 
     Returns:
         The task, for `inspect eval` or `inspect_ai.eval`.
 
     Raises:
-        OptionError: If an option is unknown or has a value that cannot be used.
+        OptionError: If an option is unknown or has an invalid value.
         UnknownNameError: If no environment has this id.
 
     Examples:
@@ -93,7 +93,7 @@ def _play_episode(env: TextEnv, template: Template, seed: int) -> Any:
 
 @_scorer.scorer(metrics={"success": [_scorer.mean(), _scorer.stderr()], "score": [_scorer.mean(), _scorer.stderr()]})  # type: ignore[untyped-decorator]
 def read_score() -> Any:
-    """Make the scorer that reads success and score from the state, where the solver of `play` leaves them.
+    """Make the scorer that reads success and score from the sample's metadata, in which the solver of `play` writes them.
 
     Returns:
         The scorer.
@@ -108,13 +108,13 @@ def read_score() -> Any:
 
 
 def _make_template(think: bool) -> Template:
-    if not isinstance(think, bool):  # such as the text of `-T think=maybe`, which would be true
+    if not isinstance(think, bool):  # such as a text from `-T think=maybe`, which would count as true
         raise OptionError(f"think is true or false, got {show_value(think)}")
     return Template(think=think)
 
 
 def _open(env: str, split: str, client_split: str | None, client: int | None, options: dict[str, Any]) -> TextEnv:
     if (client_split is None) != (client is None):
-        raise OptionError("client_split and client together name a client")
+        raise OptionError("client_split and client must be given together")
     where = {"split": split} if client_split is None else {"client_split": client_split, "client": client}
     return open_env(find_env_id(env), **options, **where)

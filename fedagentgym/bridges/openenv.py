@@ -1,14 +1,14 @@
-"""OpenEnv: an environment served by its protocol, so that OpenEnv's clients (TRL, verifiers, ...) can play it.
+"""OpenEnv: serves an environment by OpenEnv's protocol, so that its clients (TRL, verifiers, ...) can play it.
 
     app = make_app(open_env("fedagentgym/WebShop-v0", size="tiny"))     # in shop.py
     uvicorn shop:app
 
-Tested with openenv 0.10.0. A session plays one episode at a time; all sessions share the environment. `reset` takes
-`seed`, and either `task` (an id) or `split` and `index`, as the protocol's task routes list them; with a seed alone the episode
-is the one that `env.reset(seed=...)` starts.
+Tested with openenv 0.10.0. A session plays one episode at a time; all sessions share the environment. `reset` takes `seed`, and
+either `task` (an id) or `split` and `index`, as the protocol's task routes list them. With only a seed it starts the same episode
+as `env.reset(seed=...)`.
 
-An observation is what a player sees, with the message to a chat model that shows it; the grade, the task and its category
-come with the last one. No right answer and no hidden state leaves the server before.
+An observation has the text that a player sees, and the message that shows this text to a chat model. The last observation also
+has the grade, the task and its category. Correct answers and hidden state do not leave the server before.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class TextState(_types.State):  # type: ignore[misc]
 
 
 class TextEnvironment(_server.Environment):  # type: ignore[misc]
-    """One session. The lock guards the environment, which is not safe for threads."""
+    """One session. The lock guards the environment, which is not thread-safe."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
@@ -92,7 +92,7 @@ class TextEnvironment(_server.Environment):  # type: ignore[misc]
         index: int | None = None,
         **others: object,
     ) -> TextObservation:
-        """Start an episode: of the named task, else of one drawn with the seed."""
+        """Start an episode of the named task, or else of a task drawn with the seed."""
         if others:
             raise OptionError(f"reset takes seed, episode_id, task, split and index; {sorted(others)[0]!r} is unknown")
         seed = secrets.randbits(62) if seed is None else seed
@@ -126,7 +126,7 @@ class TextEnvironment(_server.Environment):  # type: ignore[misc]
         return TextState(**shown)
 
     def get_metadata(self) -> Any:
-        """The server's description of the environment."""
+        """Return the server's description of the environment."""
         return _types.EnvironmentMetadata(name=self._env.id, description=describe(self._env), version=__version__)
 
     # ---- the protocol's list of tasks ---------------------------------------------------------------------------
@@ -187,13 +187,13 @@ class TextEnvironment(_server.Environment):  # type: ignore[misc]
 
 
 def make_app(env: EnvLike, *, sessions: int = 64, hosts: Sequence[str] = ()) -> FastAPI:
-    """Make a server of an environment by OpenEnv's protocol.
+    """Make a server that offers an environment by OpenEnv's protocol.
 
     Args:
         env: The environment; all sessions share it.
         sessions: Maximum number of sessions.
-        hosts: Names by which others reach this server, beside its addresses and `localhost`; `*` for any name that does not
-            lead to the loopback address. Web pages of other servers cannot play here.
+        hosts: Host names by which clients reach this server, besides its addresses and `localhost`. `*` allows every name that
+            does not resolve to the loopback address. The check keeps web pages of other servers from playing.
 
     Returns:
         The application, for uvicorn or any other ASGI server.

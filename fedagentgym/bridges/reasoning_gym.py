@@ -1,12 +1,12 @@
 """reasoning-gym: its generators as the categories of one environment, `fedagentgym/ReasoningGym-v0`.
 
-Importing this module registers the environment; a configuration names the module under `plugins:`, a command with `--plugin`, so
-that workers have it too. Splits by category (`preference`, `dirichlet`, `by_source`) then give clients different generators.
-Tried with reasoning-gym 0.1.25.
+Importing this module registers the environment. Name the module under `plugins:` in a configuration, or by `--plugin` in a
+command, so that workers import it too. Splits by category (`preference`, `dirichlet`, `by_source`) then give clients different
+generators. Tested with reasoning-gym 0.1.25.
 
-Questions, gold answers and verdicts are those of the library. Its verifiers run in this process, and some of them evaluate the
-answer as Python: there an answer is read only if it is written in the few characters that an honest one needs. `LEFT_OUT` names
-the generators that violate the requirements of environments here.
+Questions, gold answers and scores are those of the library. Its verifiers run in this process, and some of them evaluate the
+answer as Python. For these, only answers of the few characters that a correct answer needs are graded. `LEFT_OUT` names the
+generators that do not meet the requirements of this package.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ LEFT_OUT: dict[str, str] = {
     ),
     **dict.fromkeys(("simple_integration", "intermediate_integration"), "its verifier runs the answer as Python code"),
 }
-"""Generators that this environment leaves out, and why."""
+"""Generators that this environment leaves out, each with the reason."""
 
 _HARMLESS: dict[str, re.Pattern[str]] = {
     **dict.fromkeys(("countdown", "puzzle24"), re.compile(r"\A(?!.*\*\s*\*)[0-9+\-*/(). ]{1,200}")),
@@ -55,15 +55,15 @@ _HARMLESS: dict[str, re.Pattern[str]] = {
     "n_queens": re.compile(r"[Q_\[\]'\", \n]*"),
     "string_insertion": re.compile(r"[A-Z\[\]'\", ]*"),
 }
-"""Generator -> the form that an answer must have, because the library evaluates it as Python."""
+"""Generator -> the pattern that an answer must match, because the library evaluates the answer as Python."""
 _NO_NUMBER = re.compile(r"[eE][+-]?\d{4}|\b(nan|inf|infinity)\b", re.IGNORECASE)
-"""Numbers that take for ever to compute with, and `nan` and `inf`, which some verifiers take for right."""
+"""Numbers too large to compute with, and `nan` and `inf`, which some verifiers accept as right."""
 _MAX_ANSWER_LENGTH = 10_000
 _OVER = "This task is over."
 
 
 class Problem(NamedTuple):
-    """A task's payload: what the library needs to make the task again."""
+    """A task's payload: the values with which the library makes the task again."""
 
     generator: str
     seed: int
@@ -78,7 +78,7 @@ class ReasoningGymState(NamedTuple):
 
 
 class ReasoningGymOptions(EnvOptions):
-    """The generators, and how many tasks each makes."""
+    """Options of the environment."""
 
     generators: Sequence[str] | None = task(
         None, description="names of generators; null: all but those that are left out"
@@ -119,7 +119,7 @@ class ReasoningGymEnv(TextEnv[ReasoningGymOptions]):
         self.generators = _choose_generators(self.options.generators)
 
     def load_pool(self, split: str) -> TaskPool:
-        """The tasks of a split; its generators take turns."""
+        """Return the tasks of a split, in which the generators take turns."""
         each, count = self.options.tasks_per_generator, len(self.generators)
         divided = {"train": each, "val": max(1, each // 5), "test": max(1, each // 5), "warmup": max(1, each // 2)}
         ids, places = lay_out_tasks(self.id, split, {name: size * count for name, size in divided.items()})
@@ -149,7 +149,7 @@ class ReasoningGymEnv(TextEnv[ReasoningGymOptions]):
         )
 
     def get_verifier_version(self) -> str:
-        """The name and version of the library whose verifiers grade."""
+        """Return the name and version of the library whose verifiers grade."""
         return f"reasoning-gym/{version('reasoning-gym')}"
 
     def begin(self, task: Task, seed: int) -> tuple[ReasoningGymState, View]:
@@ -179,7 +179,7 @@ class ReasoningGymEnv(TextEnv[ReasoningGymOptions]):
 
 
 class GoldExpert:
-    """Gives the library's own answer, where it has one."""
+    """An expert that gives the library's own answer, or `unknown` for a task without one."""
 
     def act(self, episode: Episode) -> str:
         state: ReasoningGymState = episode.state
@@ -193,7 +193,7 @@ def list_generators() -> list[str]:
 
 
 def grade(problem: Problem, answer: str) -> float:
-    """The library's score of an answer, between 0 and 1; 0 if its verifier raises."""
+    """Return the library's score of an answer, between 0 and 1; 0 if its verifier raises or the answer is unsafe to evaluate."""
     harmless = _HARMLESS.get(problem.generator)
     if len(answer) > _MAX_ANSWER_LENGTH or (harmless is not None and not harmless.fullmatch(answer)):
         return 0.0

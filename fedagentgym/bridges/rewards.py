@@ -1,11 +1,11 @@
-"""The score of an environment as a reward function, for trainers that generate themselves: TRL, Unsloth, verl.
+"""The reward of an environment as a reward function, for trainers that generate themselves: TRL, Unsloth, verl.
 
     reward = fedagentgym.make_reward("fedagentgym/Math-v0")             # or a client: make_reward(client_split[3])
     rows = reward.env.pool.to_dataset(Template("standard"), chat=True)   # prompts, and the columns `task` and `seed`
     GRPOTrainer(model=..., reward_funcs=reward, train_dataset=rows)
 
-A reward function sees the task's id and the model's reply, so an episode has to end after one reply: Math, QA and Code without
-tools, Skills, and environments of your own of this kind.
+A reward function sees only the task's id and the model's reply, so episodes must end after one reply. This holds for Math, QA and
+Code without tools, for Skills, and for your own environments of this kind.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from fedagentgym.partitions.client_split import ClientSplit
 __all__ = ["TaskReward", "make_reward"]
 
 Completion = str | Sequence[Mapping[str, Any]]
-"""A reply: a text, or a list of messages whose last one is the model's; its content is a text or a list of parts."""
+"""A reply: a text, or a list of messages, of which the last is the model's. Its content is a text or a list of parts."""
 
 
 class TaskReward:
-    """The rewards of an environment for replies to its tasks; `make_reward` makes one.
+    """A reward function that grades replies by an environment; `make_reward` makes it.
 
-    Called as TRL calls reward functions, it returns one reward per completion. `compute_score` is verl's form.
+    The object is called as TRL calls reward functions, and returns one reward per completion. `compute_score` is for verl.
 
     Attributes:
         env: The environment, whose `pool` has the tasks.
@@ -47,20 +47,20 @@ class TaskReward:
         seed: Sequence[int] | None = None,
         **columns: object,
     ) -> list[float]:
-        """Reward replies, as `GRPOTrainer` asks for it.
+        """Return the rewards of replies, as `GRPOTrainer` calls a reward function.
 
         Args:
             prompts: Not read.
-            completions: The replies: texts, or lists of messages, whose content may be in parts.
-            task: The id of each reply's task, a column of the data set.
-            seed: The seed of each episode, a column of the data set; by default 0.
+            completions: The replies: texts, or lists of messages, whose content may be a list of parts.
+            task: The task id of each reply, from a column of the data set.
+            seed: The seed of each episode, from a column of the data set; by default 0.
             **columns: Other columns, which are not read.
 
         Returns:
             The environment's reward of each reply.
 
         Raises:
-            DataError: If a reply has no task, or is neither text nor messages.
+            DataError: If a reply has no task, or is neither a text nor a list of messages.
             UnknownNameError: If the environment has no such task.
         """
         if len(task) != len(completions):
@@ -79,13 +79,13 @@ class TaskReward:
     def compute_score(
         self, data_source: str, solution_str: str, ground_truth: str, extra_info: Mapping[str, Any] | None = None
     ) -> float:
-        """Reward one reply, as verl asks for it (`custom_reward_function.name`).
+        """Return the reward of one reply, as verl calls it (`custom_reward_function.name`).
 
         Args:
             data_source: Not read.
             solution_str: The reply.
             ground_truth: The task's id, as `make_verl_rows` writes it.
-            extra_info: May hold the `seed` of the episode.
+            extra_info: A mapping that may hold the `seed` of the episode; by default the seed is 0.
 
         Returns:
             The environment's reward.
@@ -104,7 +104,7 @@ class TaskReward:
             seed: Seed of the episodes.
 
         Returns:
-            A row per task, without its answer: `data_source`, `prompt`, `ability`, `reward_model`, `extra_info`.
+            A row per task, without the task's answer: `data_source`, `prompt`, `ability`, `reward_model`, `extra_info`.
         """
         style, env = template or Template(), self.env
         return [
@@ -122,7 +122,7 @@ class TaskReward:
 
 
 def _read_reply(completion: object) -> str | None:
-    """The text of a completion, of which parts that are no text are left out; None if it has none."""
+    """Return the text of a completion, without parts of other kinds; None if it has no text."""
     if isinstance(completion, str):
         return completion
     last = completion[-1] if isinstance(completion, Sequence) and completion else None
@@ -135,17 +135,17 @@ def _read_reply(completion: object) -> str | None:
 
 
 def make_reward(env: EnvLike | ClientSplit, **options: Any) -> TaskReward:
-    """Make a reward function of an environment, for GRPO trainers that generate themselves.
+    """Make a reward function from an environment, for GRPO trainers that generate themselves.
 
     Args:
-        env: An environment or the id of one, a client, or a client split, which stands for its whole pool.
+        env: An environment, the id of an environment, a client, or a client split, whose whole pool is then used.
         **options: Options of the environment, if it is given by its id.
 
     Returns:
         The function, for `GRPOTrainer(reward_funcs=...)`; its method `compute_score` is for verl.
 
     Raises:
-        OptionError: If an episode of this environment is more than one reply, or the split's clients have variants.
+        OptionError: If an episode may take more than one reply, or clients of the split have variants of the environment.
         UnknownNameError: If no environment has this id.
 
     Examples:

@@ -1,13 +1,14 @@
-"""TRL: train in an environment with its `GRPOTrainer`, by tools that the model calls or by this package's own rollouts.
+"""TRL: trains in an environment with `GRPOTrainer`, by tools that the model calls or by this package's own rollouts.
 
-Two ways, as TRL has two (both are experimental there; tried with TRL 1.16):
+TRL offers two ways, both of which it calls experimental (tested with TRL 1.16):
 
-* `make_environment_factory(env)`: TRL generates, and the model acts by calling the tool `act`. Needs a model and a chat template
-  that call tools.
-* `RolloutFunction(env, agent)`: episodes are played by `collect`, as everywhere in this package, and TRL is given the exact
-  tokens, which of them are the model's, and their log-probs. Works with any causal language model.
+* `make_environment_factory(env)`: TRL generates, and the model acts by calling the tool `act`. This needs a model and a chat
+  template that support tool calls. `make_tool_rows` makes the rows of the data set.
+* `RolloutFunction(env, agent)`: episodes are played by `collect`, as everywhere in this package. TRL gets the exact tokens, the
+  mask of the tokens that the model generated, and their log-probs. This works with any causal language model. `make_task_rows`
+  makes the rows.
 
-Rows for either come from `make_tool_rows` and `make_task_rows`; `datasets.Dataset.from_list` makes a dataset of them.
+`datasets.Dataset.from_list` makes a data set of these rows.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class ToolEnvironment:
         self._reward = 0.0
 
     def reset(self, task: str | None = None, seed: int = 0, **columns: object) -> str:
-        """Start the episode named by a row of `make_tool_rows`; without a data set, the next one that the factory draws."""
+        """Start the episode that a row of `make_tool_rows` names or, without a data set, the next episode that is drawn."""
         drawn = task is None
         if task is None:
             if self._draw is None:
@@ -102,7 +103,7 @@ class ToolEnvironment:
         return next_message(self._env.find_member(self._episode.task), self._episode.view, before.view.admissible)
 
     def get_reward(self) -> float:
-        """The reward of the episode so far; TRL calls this when the rollout has ended."""
+        """Return the reward of the episode so far. TRL calls this after the rollout."""
         return self._reward
 
 
@@ -111,13 +112,14 @@ def make_environment_factory(
 ) -> Callable[[], ToolEnvironment]:
     """Make the argument of `GRPOTrainer(environment_factory=...)`: the model acts by calling the tool `act`.
 
-    For several environments, such as one per client, give the trainer a dict of factories and rows with the key of each
-    (`make_tool_rows(env, environment=key)`).
+    For several environments, such as one per client, give the trainer a dict of factories, and rows that hold the key of their
+    factory (`make_tool_rows(env, environment=key)`).
 
     Args:
-        env: The environment; parallel rollouts share its pool, each has its own episode.
-        group_size: For a trainer without a data set, its `num_generations`: this many rollouts in a row begin the same episode.
-        seed: Seed of the tasks that are drawn without a data set.
+        env: The environment. Parallel rollouts share its pool, and each has its own episode.
+        group_size: The `num_generations` of a trainer without a data set. Each group of this many rollouts starts the same
+            episode.
+        seed: Seed with which tasks are drawn without a data set.
 
     Returns:
         The factory.
@@ -135,13 +137,14 @@ def make_environment_factory(
 
 
 def _draw_task(env: TextEnv, seed: int, group: int, turn: int) -> tuple[str, int]:
-    """The task and the seed of a group's next episode; each process of a distributed trainer draws its own."""
+    """Return the task and the seed of a group's next episode. Each process of a distributed trainer draws separately."""
     drawn = stream(seed, "trl", os.environ.get("RANK", "0"), group, turn)
     return env.pool.ids[drawn.integers(len(env.pool))], drawn.integers(1 << 62)
 
 
 def render_tool_prompt(env: TextEnv, episode: Episode) -> tuple[str, str]:
-    """The prompt of an agent that acts by calling the tool `act`: its row's part, and what the start of the episode adds."""
+    """Return the prompt of an agent that acts by calling the tool `act`, in two parts: the row's prompt, and the text that
+    `reset` adds."""
     member = env.find_member(episode.task)
     row = describe(member)
     whole = first_message(member, episode.view, TOOL_FORM)
@@ -156,7 +159,7 @@ def make_tool_rows(
     Args:
         env: The environment.
         tasks: Ids of its tasks; by default all.
-        seed: Seed of the episodes.
+        seed: Seed from which the seeds of the episodes are derived.
         environment: The key of this environment in a dict of factories.
 
     Returns:
@@ -179,7 +182,7 @@ def make_tool_rows(
 
 
 def make_task_rows(env: EnvLike, tasks: Iterable[str] | None = None) -> list[Row]:
-    """Make the rows of a data set for a trainer with a `RolloutFunction`, whose prompts are the ids of tasks.
+    """Make the rows of a data set for a trainer with a `RolloutFunction`. The prompts of these rows are task ids.
 
     Args:
         env: The environment.
@@ -198,12 +201,12 @@ class RolloutFunction:
 
     Args:
         env: The environment.
-        agent: How the model is prompted and how long a reply may be; temperature and top-p are the trainer's.
+        agent: Settings of prompts and of the length of replies. Temperature and top-p are taken from the trainer.
         seed: Seed of the episodes.
-        parallel: Episodes that are played at the same time.
+        parallel: Number of episodes that are played at the same time.
 
     Raises:
-        OptionError: If the settings ask for another context than a session, or for constrained decoding.
+        OptionError: If the context is not `session`, or decoding is constrained.
     """
 
     def __init__(
@@ -212,15 +215,15 @@ class RolloutFunction:
         given = agent if isinstance(agent, AgentSettings) else AgentSettings.load({"name": "trl", **(agent or {})})
         self.settings = apply_defaults(given)
         if self.settings.context != "session":
-            raise OptionError("TRL takes an episode as one row of tokens: set context: session")
+            raise OptionError("TRL takes an episode as one row of tokens: set context to session")
         if self.settings.decoding is not None and self.settings.decoding.constrained:
-            raise OptionError("TRL computes log-probs over all tokens: set decoding.constrained: false")
+            raise OptionError("TRL computes log-probs over all tokens: set decoding.constrained to false")
         self.env, self.seed, self.parallel = open_env(env), seed, parallel
         self._agent: TokenAgent | None = None
         self._calls = 0
 
     def __call__(self, prompts: Sequence[str], trainer: Trainer) -> dict[str, list[Any]]:
-        """Play an episode per prompt; neighbours with the same prompt are a group that begins alike."""
+        """Play one episode per prompt. Adjacent copies of a prompt form a group of episodes with the same start."""
         training = trainer.model.training
         size = trainer.num_generations if training else trainer.num_generations_eval
         tasks = find_group_tasks(prompts, size)
@@ -236,7 +239,9 @@ class RolloutFunction:
         return {name: [row[name] for row in rows] for name in rows[0]}
 
     def _make_agent(self, trainer: Trainer) -> TokenAgent:
-        """The trainer's model at play, by its vLLM if it has one; made once, as its weights are changed in place."""
+        """Return the agent of the trainer's model, which generates by the trainer's vLLM if it has one.
+
+        The agent is made once for a model, since the model's weights are changed in place."""
         from fedagentgym.agents.model.loading import get_stop_ids
         from fedagentgym.agents.model.policy import TorchPolicy
 
@@ -254,7 +259,7 @@ class RolloutFunction:
 
 
 class TrainerVllm:
-    """`protocols.Policy` on the vLLM of a `GRPOTrainer`, which gives it the newest weights before each rollout."""
+    """Implements `protocols.Policy` with the vLLM of a `GRPOTrainer`, which updates the weights before each rollout."""
 
     name, version = "trl", 0
 
@@ -263,7 +268,7 @@ class TrainerVllm:
             generation.mode == "server" and generation.accelerator.num_processes > 1
         ):
             raise OptionError(
-                "episodes take unlike numbers of turns, so a vLLM that several processes share cannot play them: set "
+                "episodes differ in their numbers of turns, so a vLLM that several processes share cannot play them: set "
                 "vllm_mode='colocate' and vllm_tensor_parallel_size=1"
             )
         self.generation, self.model, self.tokenizer = generation, model, tokenizer
@@ -281,7 +286,7 @@ class TrainerVllm:
         decoding: Decoding,
         adapters: Sequence[Any] | None = None,
     ) -> list[Completion]:
-        """Continue each prompt; vLLM draws by itself, at the trainer's temperature and with its weights."""
+        """Return a reply to each prompt. vLLM ignores the seeds, and uses the trainer's temperature and weights."""
         assert adapters is None
         asked, stops = self.generation, self.tokenizer.stop_ids
         before = asked.max_completion_length, asked.generation_kwargs
@@ -299,11 +304,11 @@ class TrainerVllm:
         ]
 
     def close(self) -> None:
-        """Nothing to do: the engine is the trainer's."""
+        """Do nothing, since the engine belongs to the trainer."""
 
 
 def find_group_tasks(prompts: Sequence[str], size: int) -> list[str]:
-    """The task of each group of `size` equal neighbours, as TRL lines them up."""
+    """Return the task of each group of `size` adjacent equal prompts, as TRL orders them."""
     tasks: list[str] = []
     for prompt, copies in groupby(prompts):
         if not isinstance(prompt, str):
@@ -311,14 +316,14 @@ def find_group_tasks(prompts: Sequence[str], size: int) -> list[str]:
         count = len(list(copies))
         if count % size:
             raise OptionError(
-                f"this process was given {count} of a task's {size} generations: let the batch of each process hold whole groups"
+                f"this process got {count} of a task's {size} generations: the batch of each process must hold whole groups"
             )
         tasks += [prompt] * (count // size)
     return tasks
 
 
 def convert_trajectory(trajectory: Trajectory, end: int) -> Row:
-    """One completion in TRL's form. An episode without any token of the model is a row without a learning signal."""
+    """Return an episode in TRL's format. An episode without generated tokens becomes a row without a learning signal."""
     outcome = {"episode_reward": trajectory.reward, "success": trajectory.success}
     if not trajectory.segments:
         return {"prompt_ids": [end], "completion_ids": [end], "logprobs": [0.0], "env_mask": [0], **outcome}
@@ -333,12 +338,12 @@ def convert_trajectory(trajectory: Trajectory, end: int) -> Row:
 
 
 def get_episode_reward(prompts: Sequence[str], episode_reward: Sequence[float], **columns: object) -> list[float]:
-    """Return the reward of each episode: the reward function of a trainer with a `RolloutFunction`.
+    """Return the reward of each episode. This is the reward function for a trainer with a `RolloutFunction`.
 
     Args:
-        prompts: The tasks.
-        episode_reward: The column that the rollouts fill.
-        **columns: Other columns.
+        prompts: The tasks, which are not read.
+        episode_reward: The column of rewards that `RolloutFunction` returns.
+        **columns: Other columns, which are not read.
 
     Returns:
         The rewards.

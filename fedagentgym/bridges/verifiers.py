@@ -1,12 +1,12 @@
-"""verifiers: our environments as a taskset of its version 1, for `vf-eval` and the trainers that play its environments.
+"""verifiers: an environment as a taskset of verifiers' version 1, for `vf-eval` and for trainers that use verifiers.
 
 verifiers finds a taskset by the name of a top-level module. Two lines make such a module (`examples/verifiers_taskset.py`):
 
     from fedagentgym.bridges.verifiers import GymEnv, GymTaskset
     __all__ = ["GymEnv", "GymTaskset"]
 
-Tested with verifiers 0.4.0. The environment plays the user: it opens the dialogue, steps on every reply, and records its own
-reward, score and success.
+Tested with verifiers 0.4.0. The environment takes the part of the user: it opens the dialogue, and every reply is a step. Its
+reward, score and success are recorded.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ class GymConfig(vf.TasksetConfig):  # type: ignore[misc]
     """The keys of the taskset in a configuration of verifiers."""
 
     env: str = "fedagentgym/Math-v0"
-    """Id of the environment, such as `fedagentgym/Math-v0`, or only `math`."""
+    """Id of the environment, such as `fedagentgym/Math-v0`, or its short name, such as `math`."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Options of the environment, such as `split`; `client_split` (a file) and `client` name one client."""
+    """Options of the environment, such as `split`. `client_split` (a file) and `client` select the tasks of one client."""
     think: bool = False
-    """True if thoughts are asked for before an action."""
+    """True if the prompt asks for a thought before an action."""
     seed: int = 0
     """Seed of the episodes."""
 
 
 class GymData(vf.TaskData):  # type: ignore[misc]
-    """The values that name one task: its environment with options, its id, and the form of the dialogue."""
+    """The values that define one episode: the environment with its options, the task's id, the seed, and `think`."""
 
     env: str
     options: dict[str, Any]
@@ -85,7 +85,7 @@ class GymEnv(vf.Env[GymEnvConfig]):  # type: ignore[misc]
 
 
 class GymTaskset(vf.Taskset[GymTask, GymConfig]):  # type: ignore[misc]
-    """The tasks of an environment, of one client or all."""
+    """The tasks of an environment or of one of its clients."""
 
     def load(self) -> Iterator[GymTask]:
         """Yield a task for each id of the environment's pool."""

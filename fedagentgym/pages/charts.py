@@ -1,8 +1,8 @@
-"""Small charts for pages: lines with a band, dots, paths through a plane, and reference lines, on one pair of axes; dumbbells.
+"""Small charts for pages: lines with a band, dots, paths in a plane and reference lines on one pair of axes, and dumbbells.
 
-This module computes where everything lies; `templates/charts.html` draws it. Shapes are SVG that is stretched to the width of the
-page; all text is HTML outside the SVG, so that it has the same size on a phone as on a wide screen. No script, no library,
-colours from the style sheet.
+This module computes all positions, and `templates/charts.html` draws them. Shapes are SVG that is stretched to the width of the
+page. All text is HTML outside the SVG, so that it has the same size on a phone as on a wide screen. Charts need no script and no
+library, and take their colours from the style sheet.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ LABEL_GAP = 7.5
 """Minimum distance of the labels of two reference lines, in hundredths of the height."""
 Points = Sequence[tuple[float, float]]
 Shape = tuple[str, str, str]
-"""An SVG path: its class, its path data, and its title."""
+"""An SVG path: class, path data, and title."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """Points of one series. `kind` is line, dots, or path: a curve in the plane whose start is open and whose end is named
-    by the last label. `band` gives a lower and an upper value for each point of a line. Without a name it is not in the key."""
+    """The points of one series. `kind` is `line`, `dots`, or `path`, a curve in a plane with an open dot at its start and the
+    last label at its end. `band` has a lower and an upper value for each point of a line. A series without a name is not in the
+    key."""
 
     name: str
     points: Points
@@ -36,10 +37,10 @@ class Series:
     colour: int = 1
     dashed: bool = False
     key: str = ""
-    """Names the series for a script that highlights it."""
+    """The name by which a script finds the series, to highlight it."""
 
     def draw(self, scale: Scale) -> list[Shape]:
-        """The paths of a series: each with its class, and with the text that is shown when the pointer is over it."""
+        """Return the SVG paths of the series. The title of a path is shown when the pointer is over it."""
         places = scale.to_units(self.points)
         names = [*self.labels, *[""] * (len(places) - len(self.labels))]
         if self.kind == "dots":
@@ -59,7 +60,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Reference:
-    """A value to compare with: a horizontal line across the chart, with its name."""
+    """A reference value, drawn as a horizontal line with a name."""
 
     name: str
     value: float
@@ -67,7 +68,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Chart:
-    """Several series on one pair of axes. `plane`: the horizontal axis is a quantity as well, and neither starts at zero."""
+    """Several series on one pair of axes. With `plane`, both axes are quantities, and neither has to start at zero."""
 
     title: str
     series: Sequence[Series]
@@ -77,9 +78,9 @@ class Chart:
     plane: bool = False
     references: Sequence[Reference] = ()
     percent: bool = False
-    """The vertical axis is a share: its ticks are percentages."""
+    """True if the vertical axis is a share with percentages as ticks."""
     x_labels: Sequence[str] = ()
-    """Names of the positions 0, 1, ... of the horizontal axis, if these are not numbers."""
+    """Names of the positions 0, 1, ... of the horizontal axis; without names, positions are numbers."""
 
     @property
     def is_empty(self) -> bool:
@@ -90,19 +91,19 @@ class Chart:
         return [one for one in self.series if one.points]
 
     def list_y_ticks(self, scale: Scale) -> list[tuple[float, str]]:
-        """The ticks of the vertical axis with their labels."""
+        """Return the ticks of the vertical axis with their labels."""
         ticks = compute_ticks(scale.low, scale.high)
         return [(value, f"{100 * value:g} %" if self.percent else format_tick(value)) for value in ticks]
 
     def list_x_ticks(self, scale: Scale) -> list[tuple[float, str]]:
-        """The ticks of the horizontal axis with their labels."""
+        """Return the ticks of the horizontal axis with their labels."""
         if self.x_labels:
             return [(float(place), name) for place, name in enumerate(self.x_labels)]
         ticks = compute_ticks(scale.left, scale.right, whole=not self.plane)
         return [(value, format_tick(value)) for value in ticks]
 
     def place_references(self, scale: Scale) -> list[tuple[float, str]]:
-        """The names of the reference lines, moved apart where they would overlap."""
+        """Return the heights and the names of reference lines, moved apart where names would overlap."""
         placed = []
         ceiling = 107.0
         for one in sorted(self.references, key=lambda one: -one.value):
@@ -111,7 +112,7 @@ class Chart:
         return placed
 
     def make_scale(self) -> Scale:
-        """The axes of a chart that has points."""
+        """Return the scale of the axes; the chart must have points."""
         xs = [x for one in self.shown for x, _ in one.points]
         ys = [y for one in self.shown for y in (*(y for _, y in one.points), *(y for pair in one.band for y in pair))]
         ys += [one.value for one in self.references]
@@ -128,7 +129,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Scale:
-    """The place of a value within the drawing."""
+    """The limits of both axes, which convert values to positions in the drawing."""
 
     left: float
     right: float
@@ -136,15 +137,15 @@ class Scale:
     high: float = 1.0
 
     def share_across(self, x: float) -> float:
-        """Hundredths of the width from the left."""
+        """Return a horizontal position in per cent of the width, from the left."""
         return 100 * (x - self.left) / (self.right - self.left)
 
     def share_up(self, y: float) -> float:
-        """Hundredths of the height from the bottom."""
+        """Return a vertical position in per cent of the height, from the bottom."""
         return 100 * (min(max(y, self.low), self.high) - self.low) / (self.high - self.low)
 
     def to_height(self, y: float) -> float:
-        """In units of the drawing, from the top."""
+        """Return a vertical position in units of the drawing, from the top."""
         return SIZE - SIZE / 100 * self.share_up(y)
 
     def to_units(self, points: Points) -> list[tuple[float, float]]:
@@ -155,7 +156,7 @@ class Scale:
 
 
 def _draw_dots(kind: str, places: Points, names: Sequence[str]) -> list[Shape]:
-    """Dots that stay round however the drawing is stretched: the round caps of lines without length."""
+    """Return dots as lines without length. Their round caps stay round however the drawing is stretched."""
     return [(kind, f"M{x:.1f} {y:.1f}h.01", name) for (x, y), name in zip(places, names, strict=False)]
 
 
@@ -164,13 +165,13 @@ def _join_points(places: Points) -> str:
 
 
 def pad_range(low: float, high: float) -> tuple[float, float]:
-    """Add a margin on both sides, also if all values are the same."""
+    """Return the range with a margin on both sides, also if all values are equal."""
     room = 0.06 * (high - low) or 0.06 * abs(high) or 0.06
     return low - room, high + room
 
 
 def compute_ticks(low: float, high: float, about: int = 5, *, whole: bool = False) -> list[float]:
-    """Round numbers between two limits, integers only if `whole`.
+    """Return round numbers between two limits, only integers with `whole`.
 
     >>> compute_ticks(0, 20)
     [0.0, 5.0, 10.0, 15.0, 20.0]
@@ -183,7 +184,7 @@ def compute_ticks(low: float, high: float, about: int = 5, *, whole: bool = Fals
 
 
 def format_tick(value: float) -> str:
-    """A tick's label."""
+    """Return the label of a tick."""
     if value == 0 or 1e-3 <= abs(value) < 1e5:
         return f"{value:g}"
     return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
@@ -194,9 +195,10 @@ def format_tick(value: float) -> str:
 
 @dataclass(frozen=True)
 class Dumbbell:
-    """A share before and after, each with its interval; `before` is None where there is only one value.
+    """A share before and after, each with an interval. `before` is None if there is only one value.
 
-    `change` is their paired difference, if it was computed: it is written with its interval, and both ends are drawn with theirs.
+    `change` is the paired difference, if it was computed. It is written with its interval, and the interval of `before` is drawn
+    too.
     """
 
     name: str
@@ -211,7 +213,7 @@ class Dumbbell:
 
     @property
     def difference(self) -> str:
-        """The change in points; nothing where there is only one value."""
+        """The change in percentage points; empty if there is only one value."""
         if self.before is None:
             return ""
         if self.change is None:

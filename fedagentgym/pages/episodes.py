@@ -1,7 +1,7 @@
-"""The data of the episode browser, the component of every page that shows episodes (`assets/episodes.js`).
+"""The data of the episode browser, the component that shows episodes on all pages (`assets/episodes.js`).
 
-The page contains the episodes as data: each text once, replaced by numbers elsewhere, since observations and listed actions are
-often repeated. The component inserts them as text, never as markup, since an agent's replies can contain anything.
+A page contains the episodes as data. Each text is stored once and referred to by its number, since observations and listed
+actions are often repeated. The component inserts texts as text and never as markup, since a reply can contain anything.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from fedagentgym.learning.trajectory import Line, Trajectory, read_lines
 
 MAX_CHARACTERS = 1_500_000
-"""Maximum size of the episodes in a page; further tasks are left out, and the page reports their number."""
+"""Approximate maximum size of the episodes in a page. Further tasks are left out, and the page shows their number."""
 MAX_TEXT_LENGTH = 20_000
 """Maximum length of one observation or reply in a page."""
 
@@ -32,7 +32,7 @@ class ShownEpisode:
 
 @dataclass(frozen=True)
 class Source:
-    """Episodes of one kind: those of a policy, or of one file. Sources are shown side by side, task by task."""
+    """The episodes of one policy or of one file. The browser shows the episodes of all sources side by side, task by task."""
 
     name: str
     episodes: Sequence[ShownEpisode]
@@ -40,7 +40,7 @@ class Source:
 
 @dataclass
 class _Texts:
-    """Every text once, in the order of its first use."""
+    """The distinct texts of a page in the order of their first use, each with its number."""
 
     numbers: dict[str, int] = field(default_factory=dict)
 
@@ -52,12 +52,12 @@ class _Texts:
 
 
 def read_episodes(file: Path) -> list[ShownEpisode]:
-    """All episodes of a file that an evaluation or a run has written."""
+    """Return all episodes of a file that an evaluation or a run has written."""
     return label_episodes(read_lines(file))
 
 
 def label_episodes(lines: Iterable[Line]) -> list[ShownEpisode]:
-    """Episodes with the client, the round and the set that their lines name."""
+    """Return the episodes of lines, with the client, the round and the set that each line names."""
     found = []
     for line in lines:
         client, number = line.about.get("client"), line.about.get("round")
@@ -71,8 +71,9 @@ def label_episodes(lines: Iterable[Line]) -> list[ShownEpisode]:
 
 
 def make_browser_data(sources: Sequence[Source], most: int = MAX_CHARACTERS) -> dict[str, Any]:
-    """The data of the component. If there are too many episodes, tasks are taken from the categories in turn, each with
-    all its episodes of every source."""
+    """Return the data of the component, of at most about `most` characters.
+
+    Tasks are taken from the categories in turn, each with its episodes of all sources, until the limit is reached."""
     by_task: dict[tuple[str, str, str], list[tuple[int, ShownEpisode]]] = {}
     for number, source in enumerate(sources):
         for shown in source.episodes:
@@ -99,7 +100,7 @@ def _identify(shown: ShownEpisode) -> tuple[str, str, str]:
 
 
 def _spread(tasks: Iterable[tuple[str, str, str]]) -> Iterator[tuple[str, str, str]]:
-    """The tasks, taken from the categories in turn."""
+    """Yield the tasks, taken from the categories in turn."""
     by_category: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
     for task in tasks:
         by_category.setdefault(task[:2], []).append(task)

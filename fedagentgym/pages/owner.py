@@ -1,6 +1,6 @@
-"""The page that the owner of tasks reads: success by round on the machine's held-out tasks, and every episode.
+"""The page for the owner of a client's tasks: success by round on held-out tasks, and episodes of the first and last round.
 
-It is made from files in the node's workplace, and nothing of it is sent.
+The page is made from files in the node's workplace, and nothing of it is sent to others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedagentgym.pages.render import format_percent, render
 
 
 def write_owner_page(folder: Path, page: Path) -> str:
-    """Write the page of one client's evaluations (`workplace/evaluation/RUN/client-N`); returns its first sentence."""
+    """Write the page of one client's evaluations (`workplace/evaluation/RUN/client-N`), and return its first sentence."""
     files = {int(file.stem): file for file in sorted(folder.glob("*.jsonl")) if file.stem.isdecimal()}
     if not files:
         raise DataError(f"{folder} holds no evaluations of a client")
@@ -40,7 +40,7 @@ def write_owner_page(folder: Path, page: Path) -> str:
         "owner.html",
         title=folder.name,
         result=[sentence],
-        about=f"{count_things(len(rounds[last]), 'episode')} of round {last}; this page and its files stay on this machine.",
+        about=f"{count_things(len(rounds[last]), 'episode')} of round {last}. This page and its files stay on this machine.",
         curve=Chart("Success by round", [line], limits=(0.0, 1.0), percent=True),
         episodes=make_browser_data(sources),
     )
@@ -53,7 +53,7 @@ def _name_round(number: int) -> str:
 
 
 def _estimate(episodes: list[ShownEpisode]) -> tuple[float, float, float]:
-    """The success with its interval."""
+    """Return the success rate with its interval."""
     by_task: dict[str, list[float]] = {}
     for one in episodes:
         by_task.setdefault(one.trajectory.task, []).append(float(one.trajectory.success))

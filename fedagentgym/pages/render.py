@@ -1,7 +1,7 @@
-"""Pages from Jinja templates. Python computes what a page shows, a template in `templates` lays it out.
+"""Pages from Jinja templates. Python computes the values that a page shows, and a template in `templates` lays them out.
 
-Every expression of a template is escaped, in text and in attributes alike; invisible characters are shown by their numbers, and
-long texts are shortened. Data for scripts is written by the filter `tojson`, which no `</script>` or comment can end.
+Every expression of a template is escaped, in text and in attributes. Invisible characters are shown by their numbers, and long
+texts are shortened. Data for scripts is written by the filter `tojson`, so that it cannot end the script or begin a comment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fedagentgym.base.errors import show_invisible_characters
 from fedagentgym.base.rounding import format_bytes, format_fixed, subtract_shown
 
 MAX_TEXT_LENGTH = 2000
-"""Longest text that one expression of a template writes."""
+"""The most characters that one expression of a template writes."""
 JSON_STYLE = {"ensure_ascii": True, "separators": (",", ":"), "sort_keys": True}
 
 
@@ -31,18 +31,18 @@ class Strong(str):
 
 
 def render(template: str, **view: Any) -> str:
-    """A whole page from a template and what it shows."""
+    """Return a whole page, made from a template and the values that it shows."""
     return load_environment().get_template(template).render(view)
 
 
 def to_script_json(data: object) -> str:
-    """JSON that can stand in a script: no character of it can end the element or begin a comment."""
+    """Return JSON that is safe inside a script: it cannot end the element or begin a comment."""
     return str(htmlsafe_json_dumps(data, json.dumps, **JSON_STYLE))
 
 
 @cache
 def load_environment() -> Environment:
-    """The environment of all templates."""
+    """Return the Jinja environment of all templates."""
     environment = Environment(
         loader=PackageLoader("fedagentgym.pages"),
         autoescape=True,
@@ -66,7 +66,7 @@ def load_environment() -> Environment:
 
 
 def show(value: object) -> object:
-    """Return what an expression of a template writes, before it is escaped.
+    """Return the text that an expression of a template writes, before it is escaped.
 
     >>> show("\\u202e"), show(None), show(0.5)
     ('⟨U+202E⟩', '', '0.5')
@@ -78,7 +78,7 @@ def show(value: object) -> object:
 
 
 def keep_together(text: object) -> Markup:
-    """A cell in which an interval and a percentage stay on one line.
+    """Return the markup of a text in which no line breaks within an interval or a percentage.
 
     >>> print(keep_together("a row: 61.4 % [55.7, 67.1]"))
     a row: 61.4&nbsp;% [55.7,&nbsp;67.1]
@@ -89,7 +89,7 @@ def keep_together(text: object) -> Markup:
 
 @cache
 def read_asset(name: str) -> Markup:
-    """A style sheet or a script of the package, as it is."""
+    """Return a style sheet or a script of the package, without escaping."""
     return Markup((files("fedagentgym.pages") / "assets" / name).read_text("utf-8"))
 
 
@@ -105,7 +105,7 @@ def format_percent(share: float | None, digits: int = 0) -> str:
 
 
 def format_place(share: float) -> str:
-    """A share as a length in a style.
+    """Return a share as a length for a style attribute.
 
     >>> format_place(0.12345)
     '12.35%'
@@ -114,7 +114,7 @@ def format_place(share: float) -> str:
 
 
 def format_points(after: float, before: float = 0.0, exact: float | None = None) -> str:
-    """A difference of two shares, in points: that of the percentages as they are shown beside it.
+    """Return the difference of two shares in percentage points, so that it agrees with the rounded percentages beside it.
 
     >>> format_points(-0.0512), format_points(0.683, 0.438)
     ('−5', '+24')
@@ -125,7 +125,7 @@ def format_points(after: float, before: float = 0.0, exact: float | None = None)
 
 
 def format_bound(share: float) -> str:
-    """The end of an interval of shares, in points.
+    """Return a bound of an interval of shares, in percentage points.
 
     >>> format_bound(-0.0512)
     '−5'

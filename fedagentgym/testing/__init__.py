@@ -1,4 +1,4 @@
-"""Conformance checks for your own extensions: each raises `AssertionError` with one sentence, or returns."""
+"""Conformance checks for your own extensions. A check that fails raises `AssertionError` with one sentence."""
 
 from fedagentgym.testing.agents import check_agent, check_template
 from fedagentgym.testing.environments import check_env, check_sampler, check_variant, digest_episode, play_steps

@@ -24,19 +24,19 @@ TEMPLATE_DUTY = "a template is a class derived from Template, whose methods take
 
 
 def check_agent(agent: str | Player, *, env: str = "fedagentgym/Guess-v0", **settings: object) -> None:
-    """Let an agent play a few episodes.
+    """Check an agent by a few episodes.
 
-    It must give one move for each episode, with tokens and log-probabilities that belong together, play alike when it draws
-    from the same streams, and leave the global generators alone. An agent without tokens must also play an episode alike
-    whichever others are played beside it; a language model does so only up to floating point.
+    The agent must return one move for each episode, with as many log-probabilities as tokens; make the same moves when it draws
+    from the same streams; and not use the global random generators. An agent without tokens must also play an episode in the same
+    way whichever other episodes are played in parallel. A language model does so only up to floating point.
 
     Args:
-        agent: The agent, or the name by which it is registered.
+        agent: The agent, or the name under which it is registered.
         env: Id of the environment that it plays.
-        **settings: Settings of a registered one, as in `agent` of a configuration.
+        **settings: Settings of a registered agent, as in `agent` of a configuration.
 
     Raises:
-        AssertionError: What is wrong, in one sentence.
+        AssertionError: If the check fails; the message is one sentence.
 
     Examples:
         >>> from fedagentgym.testing import check_agent
@@ -53,11 +53,11 @@ def check_agent(agent: str | Player, *, env: str = "fedagentgym/Guess-v0", **set
         assert name == agent or not isinstance(agent, str), (
             f"{agent} calls itself {name}: results would name another agent"
         )
-        hint = ": what it remembers of an episode is set in reset()" if isinstance(player, Agent) else ""
+        hint = ": set attributes of an episode in reset()" if isinstance(player, Agent) else ""
         with global_generators_untouched(name):
             first = played_moves(player, made, PARALLEL)
             again = played_moves(player, made, PARALLEL)
-        assert first == again, f"{name} plays otherwise when it draws from the same streams{hint}"
+        assert first == again, f"{name} makes other moves with the same random streams{hint}"
         if not any(move.token_ids for moves in first for move in moves):
             alone = played_moves(player, made, 1)
             assert first == alone, f"{name} plays an episode differently when others are played in parallel{hint}"
@@ -69,7 +69,7 @@ def _find_agent(agent: str | Player) -> object:
 
 
 def played_moves(agent: Player, env: TextEnv, parallel: int) -> list[list[Move]]:
-    """The moves of some episodes, this many in parallel; a freed row is taken by the next episode."""
+    """Play some episodes, `parallel` of them at a time, and return the moves of each. A freed row goes to the next episode."""
     waiting = list(range(EPISODES))
     numbers: dict[int, int] = {}
     episodes: dict[int, Episode] = {}
@@ -100,7 +100,7 @@ def played_moves(agent: Player, env: TextEnv, parallel: int) -> list[list[Move]]
 
 
 def check_moves(name: str, moves: Sequence[Move], rows: Sequence[int]) -> None:
-    """Check that there is one well-formed move per row."""
+    """Check that `moves` has one well-formed move per row."""
     assert len(moves) == len(rows), f"{name}: act gives {len(moves)} moves for {len(rows)} rows"
     for move in moves:
         assert isinstance(move, Move), f"{name}: act gives a {type(move).__name__} in place of a Move"
@@ -113,14 +113,16 @@ def check_moves(name: str, moves: Sequence[Move], rows: Sequence[int]) -> None:
 
 
 def check_template(name: str, env: str = "fedagentgym/Guess-v0") -> None:
-    """Check that a registered prompt template renders every prompt of an episode, the same each time and with what is seen now.
+    """Check a registered prompt template by the prompts of an episode.
+
+    The template must render a text for every turn, the same each time, which contains the present observation.
 
     Args:
-        name: The name by which it is registered.
-        env: Id of the environment whose episodes are rendered.
+        name: The name under which it is registered.
+        env: Id of the environment whose episode is rendered.
 
     Raises:
-        AssertionError: What is wrong, in one sentence.
+        AssertionError: If the check fails; the message is one sentence.
 
     Examples:
         >>> from fedagentgym.testing import check_template

@@ -1,4 +1,4 @@
-"""Conditions that several checks share."""
+"""Conditions that several checks test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedagentgym.base.imports import missing_explained
 
 @contextmanager
 def global_generators_untouched(who: str) -> Iterator[None]:
-    """Check that whatever runs inside draws no number from the process's global generators."""
+    """Check that the code inside the block draws no number from the global generators of `random` and numpy."""
     before = (random.getstate(), repr(np.random.get_state()))
     yield
     assert (random.getstate(), repr(np.random.get_state())) == before, f"{who} draws from a global generator"
@@ -35,15 +35,16 @@ def errors_as_failures(
     hints: Mapping[str, str] = MappingProxyType({}),
     callers: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[None]:
-    """Convert every error that the checked object raises or causes into a failed check, in one sentence: what failed, the file
-    and the line, the error, and the duty.
+    """Convert every error that the checked object raises or causes into an `AssertionError` of one sentence.
+
+    The sentence names the method that failed, the file and the line, the error, and the duty of the object.
 
     Args:
-        duty: What is asked of the object.
-        find: Finds the object, whose file and line are named if the error arose outside of its code.
-        who: How the sentence names the object.
-        hints: The duty of single methods, in place of `duty`.
-        callers: Functions of this package that call a method, by their qualified names.
+        duty: A clause on what the object must do.
+        find: Returns the object, whose file and line are named if the error arose outside of its code.
+        who: The name of the object in the sentence.
+        hints: The duties of single methods, which replace `duty`.
+        callers: Qualified names of functions of this package that call a method of the object, each with the method's name.
     """
     try:
         with missing_explained():
@@ -61,12 +62,12 @@ def errors_as_failures(
 
 
 def call_hook(owner: object, method: str, *arguments: object) -> Any:
-    """Call a method of the checked object; an error in it, or in calling it, is then known to be the method's."""
+    """Call a method of the checked object, so that an error in the method or in the call is attributed to the method."""
     return getattr(owner, method)(*arguments)
 
 
 def _find_method(error: BaseException, hints: Mapping[str, str], callers: Mapping[str, str]) -> str:
-    """The innermost method with a duty of its own in which, or in calling which, an error arose; empty if there is none."""
+    """Return the innermost method with its own duty in which an error arose, or whose call failed; empty if there is none."""
     for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
         code = frame.f_code
         if code is call_hook.__code__ and frame.f_locals["method"] in hints:
@@ -79,7 +80,7 @@ def _find_method(error: BaseException, hints: Mapping[str, str], callers: Mappin
 
 
 def _find_place(error: BaseException, find: Callable[[], object], method: str) -> str:
-    """The file and line of the checked object's code in which an error arose, or else of its definition; empty if unknown."""
+    """Return the file and line of the object's code in which an error arose, or else of its definition; empty if unknown."""
     blame = find_blame(error)
     if blame is not None:
         return f"{blame.file.name}, line {blame.line}"
@@ -92,6 +93,6 @@ def _find_place(error: BaseException, find: Callable[[], object], method: str) -
         found: Any = owners[-1] if owners else find()
         parts = [*([getattr(found, method)] if method else []), found, *vars(found).values()]
         code = next(one.__code__ for one in map(inspect.unwrap, parts) if hasattr(one, "__code__"))
-    except Exception:  # a text that names nothing, or code that is compiled
+    except Exception:  # the name is unknown, or the code is compiled
         return ""
     return f"{Path(code.co_filename).name}, line {code.co_firstlineno}"

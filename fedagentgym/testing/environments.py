@@ -1,4 +1,4 @@
-"""Checks of environments, of their variants, and of samplers of their tasks, for this package's and for yours."""
+"""Checks of environments, of variants of environments, and of task samplers, for those of this package and for your own."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from fedagentgym.testing.conditions import call_hook, errors_as_failures, global
 
 GOLDEN_STEPS = 20
 PLAYED = 6
-"""Episodes that are played to their end."""
+"""Number of episodes that a check plays to their end."""
 MAX_COMPARED = 2000
-"""Tasks of each split that are compared with those of another."""
+"""The most tasks of a split that are compared with those of another split."""
 HINTS = {
     "load_pool": "it returns the tasks of a split, TaskPool.from_records(tasks, env=self.id, split=split)",
     "begin": 'it returns `return state, View(observation="...")`',
@@ -54,14 +54,14 @@ HINTS = {
     "change_action": "it is called as change_action(action) and returns a text",
     "close": "it is called as close() when the environment is no longer needed, even twice",
 }
-"""The duty of each method, which follows the message about an error in it."""
+"""The duty of each method, which is the last part of a message about an error in the method."""
 CALLERS = {
     "TextEnv.reset_many": "begin",
     "TextEnv.step_many": "advance",
     "TextEnv.__init__": "set_up",
     "_load_pool": "load_pool",
 }
-"""Function that calls a method -> the method. It tells which one failed where a method was defined under another name."""
+"""Function that calls a method -> the method. Names the method that failed if it was defined under another name."""
 INFO_TYPES: dict[str, type | tuple[type, ...]] = {
     "task": str,
     "category": str,
@@ -91,17 +91,18 @@ HOSTILE_ACTIONS = (
 
 
 def check_env(env: EnvLike, **options: Any) -> None:
-    """Check an environment: its description, its tasks, what `begin` and `advance` return, determinism, pure episodes, snapshots,
-    hostile actions, its expert, and tasks without answers.
+    """Check an environment.
 
-    An environment without an expert is played at random, with a warning about what was not checked.
+    The check covers its description and tasks, the results of `begin` and `advance`, determinism, states that are never changed
+    in place, snapshots, hostile actions, its expert, and tasks without answers. An environment without an expert is played at
+    random, with a warning about what was not checked.
 
     Args:
-        env: Its id, its class, or an instance.
-        **options: Its options, with an id or a class.
+        env: The environment: its id, its class, or an instance.
+        **options: Options of the environment, if an id or a class is given.
 
     Raises:
-        AssertionError: What is wrong, in one sentence.
+        AssertionError: If the check fails; the message is one sentence.
 
     Examples:
         >>> from fedagentgym.testing import check_env
@@ -134,34 +135,36 @@ def check_env(env: EnvLike, **options: Any) -> None:
             _check_ungraded(checked)
         else:
             warnings.warn(
-                f"{checked.id} has no expert(): it was played at random, and whether a task without its answer is paid was not "
-                "checked",
+                f"{checked.id} has no expert(): it was played at random, and it was not checked that a task without its answer "
+                "gives no reward",
                 stacklevel=3,
             )
         call_hook(checked, "close")
 
 
 def _find_class(env: EnvLike) -> object:
-    """The class of what is checked, for the place of its definition."""
+    """Return the class of the environment, whose definition an error message may name."""
     if isinstance(env, str):
         return ENVIRONMENTS.get(find_env_id(env))
     return env if isinstance(env, type) else type(getattr(env, "unwrapped", env))
 
 
 def digest_episode(env: EnvLike) -> str:
-    """Return a digest of twenty steps, which changes whenever an agent's observations change; for a test of your environment.
+    """Return a digest of twenty steps, for a test of your environment. It changes whenever the observations of an agent change.
 
     Args:
         env: The environment.
 
     Returns:
-        The digest of steps from the first task under seed 0.
+        The digest of the steps, which start at the first task with seed 0.
     """
     return digest([(action, *_extract_observed(episode)) for action, episode in play_steps(env, GOLDEN_STEPS)])
 
 
 def play_steps(env: EnvLike, steps: int, *, seed: int = 0, first: int = 0) -> list[tuple[str, Episode]]:
-    """Play steps for a test: mostly the expert's if there is one, some random, some nonsense; a new task when one is over.
+    """Play steps for a test: most by the expert (if there is one), some at random, some with a nonsensical action.
+
+    When an episode is over, the next task begins.
 
     Args:
         env: The environment.
@@ -170,7 +173,7 @@ def play_steps(env: EnvLike, steps: int, *, seed: int = 0, first: int = 0) -> li
         first: Number of the first task.
 
     Returns:
-        Pairs of an action and the episode after it; the action is empty where an episode begins.
+        Pairs of an action and the episode after it. The action is empty at the start of an episode.
     """
     env = open_env(env)
     draw = stream(seed, "conformance", env.id)
@@ -194,7 +197,7 @@ def play_steps(env: EnvLike, steps: int, *, seed: int = 0, first: int = 0) -> li
 
 
 class _RandomPlayer:
-    """Plays at random: in place of a missing expert, and where any action will do."""
+    """Plays at random, in place of a missing expert and where any action will do."""
 
     def __init__(self, env: TextEnv) -> None:
         self._draws = stream(0, "random player", env.id)
@@ -252,22 +255,22 @@ def _check_description(env: TextEnv) -> None:
 
 
 def _check_payload(env: TextEnv, task: Task) -> None:
-    """Check that a payload comes back from a file by the declared type."""
+    """Check that a payload can be read back from a file by its declared type."""
     if env.payload_type is Any:
         return
     try:
         plain = json.loads(json.dumps(to_plain_payload(task.payload)))
         same = from_plain_payload(plain, env.payload_type) == task.payload
-    except Exception:  # a type that pydantic cannot read, or a payload that no file can hold
+    except Exception:  # pydantic cannot read the type, or JSON cannot hold the payload
         same = False
     assert same, (
-        f"payload_type is the type of the payloads, by which they are read from files: {show_value(env.payload_type)} does not"
-        f" give back {show_value(task.payload)}"
+        f"payload_type is the type of the payloads, by which they are read from files: {show_value(env.payload_type)} cannot"
+        f" restore {show_value(task.payload)}"
     )
 
 
 def _check_pools(env: TextEnv) -> None:
-    """Check that every split has tasks of its own, the same whenever it is loaded."""
+    """Check that a split has the same tasks whenever it is loaded, and that splits share no tasks."""
     pools: dict[str, TaskPool] = {}
     known: dict[str, str] = {}
     for split in env.splits:
@@ -275,9 +278,7 @@ def _check_pools(env: TextEnv) -> None:
         example = "TaskPool.from_records(tasks, env=self.id, split=split)"
         assert isinstance(pool, TaskPool), f"load_pool({split!r}) returned {show_value(pool)}: it returns {example}"
         assert pool.env == env.id, f"load_pool({split!r}) gives tasks of {pool.env}, not of {env.id}: {example}"
-        assert len(set(pool.ids)) == len(pool.ids), (
-            f"load_pool({split!r}) gives two tasks of one id: every id is there once"
-        )
+        assert len(set(pool.ids)) == len(pool.ids), f"load_pool({split!r}) gives two tasks with the same id"
         shared = next((one for one in pool.ids if one in known), None)
         assert shared is None, (
             f"the splits {known.get(str(shared))!r} and {split!r} both have the task {shared!r}: each has tasks of its own,"
@@ -297,13 +298,13 @@ def _check_pools(env: TextEnv) -> None:
         left, right = (pools[split].ids[:MAX_COMPARED] for split in (first, second))
         same = find_same_tasks(pools[first], left, pools[second], right) if has_own_tasks(env) else []
         assert not same, (
-            f"load_pool gives the same tasks for {first!r} and {second!r} ({len(same):,}, such as {same[0]}): success on held-out"
-            " tasks would be that on training tasks; draw each split's own, stream(seed, split, number)"
+            f"load_pool gives the same tasks for {first!r} and {second!r} ({len(same):,}, such as {same[0]}), so held-out tasks"
+            " would be training tasks: draw each split from its own stream(seed, split, number)"
         )
 
 
 def _represent(payload: Any) -> str | None:
-    """The text of a payload that differs for different values, if it has one."""
+    """Return a text that differs for different payloads; None if the payload has no such text."""
     try:
         return represent(payload)
     except DataError:
@@ -311,7 +312,7 @@ def _represent(payload: Any) -> str | None:
 
 
 def _check_views(env: TextEnv) -> None:
-    """Check that every value of every view has its type and range, and that episodes that are solved end."""
+    """Check that all values of views have the right types and ranges, and that solved episodes end."""
     solved, ended = 0, 0
     for number in range(PLAYED):
         task = env.pool[number % len(env.pool)]
@@ -390,7 +391,7 @@ def _check_expert(env: TextEnv) -> None:
             assert isinstance(action, str), f"expert().act(episode) returns an action, a text, got {show_value(action)}"
             allowed = episode.view.admissible
             fits = allowed is None or action in allowed
-            for pattern in filter(SLOT.search, allowed or ()):  # a slot is filled with anything
+            for pattern in filter(SLOT.search, allowed or ()):  # any text may fill a slot
                 before, after = SLOT.split(pattern, maxsplit=1)
                 filled = len(action) > len(before) + len(after)
                 fits |= filled and action.startswith(before) and action.endswith(after)
@@ -481,15 +482,15 @@ def _check_lockstep(env: TextEnv) -> None:
     ids = [env.pool[number % len(env.pool)].id for number in range(4)]
     together = env.reset_many(ids, [0, 1, 2, 3])
     alone = [env.reset_many([identifier], [seed])[0] for seed, identifier in enumerate(ids)]
-    # in full: the text of an episode in a session is cut
+    # all fields are listed, since the repr of an episode is shortened
     assert [repr((*one, *one.view)) for one in together] == [repr((*one, *one.view)) for one in alone], (
-        "reset_many depends on its companions"
+        "an episode of reset_many depends on the other episodes"
     )
     actions = [_open_player(env).act(episode) for episode in together]
     stepped = env.step_many(together, actions)
     single = [env.step_many([episode], [action])[0] for episode, action in zip(alone, actions, strict=True)]
     assert [_extract_observed(episode) for episode in stepped] == [_extract_observed(episode) for episode in single], (
-        "step_many depends on its companions"
+        "an episode of step_many depends on the other episodes"
     )
 
 
@@ -504,7 +505,7 @@ def _check_ungraded(env: TextEnv) -> None:
         (episode,) = env.step_many([episode], [action])
         assert episode.view.score == 0.0 and not episode.view.success, "a task without its answer was graded"
         paid = [name for name, value in episode.view.rewards.items() if name.startswith("accuracy") and value]
-        assert not paid, f"a task without its answer paid {paid[0]}"
+        assert not paid, f"a task without its answer gave the reward {paid[0]}"
 
 
 CLIENTS = 24
@@ -518,8 +519,8 @@ SAMPLER_DUTY = (
 def check_variant(env_id: str, kind: str, *, env: Mapping[str, Any] | None = None, **parameters: Any) -> None:
     """Check a variant that an environment declares, or that was registered for it.
 
-    What a client gets must depend on (seed, client) alone, differ between clients, survive a split file, leave the tasks alone,
-    and give environments that pass `check_env`.
+    The variant of a client must depend only on (seed, client), survive a split file, not change the tasks, and give an
+    environment that passes `check_env`. At least two clients must get different variants.
 
     Args:
         env_id: Id of the environment.
@@ -528,7 +529,7 @@ def check_variant(env_id: str, kind: str, *, env: Mapping[str, Any] | None = Non
         **parameters: Parameters of the variant.
 
     Raises:
-        AssertionError: What is wrong, in one sentence.
+        AssertionError: If the check fails; the message is one sentence.
     """
     with errors_as_failures(VARIANT_DUTY, partial(_find_variant, env_id, kind), who=f"the variant {kind!r}"):
         options = dict(env or {})
@@ -539,16 +540,16 @@ def check_variant(env_id: str, kind: str, *, env: Mapping[str, Any] | None = Non
             f"{kind} draws another variant each time"
         )
         few = assign_variants(cls.id, cls.variants, request, 0, 2)
-        assert drawn[:2] == few, f"{kind} draws another variant where there are more clients"
+        assert drawn[:2] == few, f"{kind} draws another variant for a client if there are more clients"
         different = list({json.dumps(one, sort_keys=True): one for one in drawn}.values())
         assert len(different) > 1, f"{kind} gives the same variant to every client"
         made = federate(env_id, clients=CLIENTS, tasks_per_client=1, variant=request, env=options)
         stored = split_files.from_json(json.loads(split_files.to_json(made.record)), "the split of the check")
-        assert list(stored.variants) == list(drawn), f"{kind} comes out of a split file changed"
+        assert list(stored.variants) == list(drawn), f"{kind} is different after a split file is written and read"
         plain = open_env(env_id, **options)
         for one in different[:OPENED]:
             changed = open_env(env_id, **options, variant=one)
-            assert changed.pool.digest == plain.pool.digest, f"{kind} changes which tasks there are"
+            assert changed.pool.digest == plain.pool.digest, f"{kind} changes the tasks"
             _check_grades(kind, changed)
             check_env(changed)
 
@@ -559,7 +560,7 @@ def _find_variant(env_id: str, kind: str) -> object:
 
 
 def _check_grades(kind: str, env: TextEnv) -> None:
-    """Check that a client's view of an episode has the grades of the unchanged one."""
+    """Check that a client's view of an episode has the same grades as the unchanged view."""
     variant = env.variant
     if variant is None or type(variant).change_view is ClientVariant.change_view:
         return
@@ -572,27 +573,27 @@ def _check_grades(kind: str, env: TextEnv) -> None:
         for name in ("reward", "score", "success", "done", "rewards"):
             was, now = getattr(view, name), getattr(seen, name)
             assert was == now, (
-                f"{kind}: change_view changes the {name} of a view from {was} to {now}: it changes what the client sees, and"
+                f"{kind}: change_view changes the {name} of a view from {was} to {now}: it may change what the client sees, but"
                 " no grade"
             )
         before = episode
 
 
 def check_sampler(name: str, *, clients: int = 10, tasks: int = 600, categories: int = 5, **parameters: Any) -> None:
-    """Check a registered sampler on a made-up pool, whose tasks have a field `user` with about 15 tasks each.
+    """Check a registered sampler on a made-up pool. The field `user` of its tasks has about 15 tasks for each value.
 
-    It must give every client different tasks of the pool, repeat itself for a seed, differ for another, leave the global
-    generators alone, and have parameters that survive a split file.
+    A client must not get a task twice. The split must be the same for the same seed and differ between seeds. The sampler must
+    not use the global random generators, and its parameters must survive a split file.
 
     Args:
-        name: The name by which it is registered.
+        name: The name under which it is registered.
         clients: Number of clients.
         tasks: Number of tasks of the pool.
-        categories: Number of their categories.
+        categories: Number of categories of the tasks.
         **parameters: Parameters of the sampler.
 
     Raises:
-        AssertionError: What is wrong, in one sentence.
+        AssertionError: If the check fails; the message is one sentence.
 
     Examples:
         >>> from fedagentgym.testing import check_sampler
@@ -610,7 +611,7 @@ def check_sampler(name: str, *, clients: int = 10, tasks: int = 600, categories:
         sampler = make_sampler(name, parameters)
         with global_generators_untouched(name):
             first = sample_clients(sampler, table, clients, 0)
-        assert first.items.size, f"{name} gives out no task at all"
+        assert first.items.size, f"{name} gives no task to any client"
         assert first.same_as(sample_clients(sampler, table, clients, 0)), (
             f"{name} gives another split for the same seed"
         )
@@ -618,4 +619,6 @@ def check_sampler(name: str, *, clients: int = 10, tasks: int = 600, categories:
         assert any(not first.same_as(other) for other in others), f"{name} does not depend on the seed"
         stored = json.loads(json.dumps(dump_parameters(sampler)))
         again = sample_clients(make_sampler(name, stored), table, clients, 0)
-        assert first.same_as(again), f"{name} gives another split for the parameters that a split file would hold"
+        assert first.same_as(again), (
+            f"{name} gives another split after its parameters are written to a split file and read"
+        )

@@ -32,25 +32,25 @@ RULE_DUTY = "a rule has begin(state), which returns an object with add(update, w
 
 
 class _Holder(NamedSettings):
-    """A configuration with one rule in it."""
+    """A configuration that holds one rule."""
 
     name: str = "holder"
     aggregation: Aggregation = Mean()
 
 
 def check_aggregation(name: str, **settings: object) -> None:
-    """Check a registered aggregation rule on made-up parameters of four clients, or as many as it needs, over two rounds.
+    """Check a registered aggregation rule in two rounds, on made-up parameters of four clients or as many as the rule needs.
 
-    It must keep names, dtypes and shapes, repeat itself, leave state, updates and global generators as they were, give finite
-    parameters, use weights if and only if it says `uses_weights`, and return a state that survives its commit; its settings must
-    survive a configuration file.
+    The rule must keep names, dtypes and shapes, give finite parameters, and give the same result for the same updates. It must
+    not change its inputs or use the global random generators. It must use weights if and only if it declares `uses_weights`. The
+    state that it returns must survive a commit, and its settings must survive a configuration file.
 
     Args:
-        name: The name by which it is registered.
-        **settings: Its settings.
+        name: The name under which it is registered.
+        **settings: Settings of the rule.
 
     Raises:
-        AssertionError: What is wrong, in one sentence.
+        AssertionError: If the check fails; the message is one sentence.
 
     Examples:
         >>> from fedagentgym.testing import check_aggregation
@@ -65,7 +65,7 @@ def check_aggregation(name: str, **settings: object) -> None:
         assert _load(rule.model_dump(mode="json")) == rule, f"the settings of {name} do not survive a file"
         examples = [EXAMPLES[client % len(EXAMPLES)] for client in range(max(len(EXAMPLES), rule.least_updates))]
         weights = compute_weights(rule, list(examples))
-        assert len(weights) == len(examples), f"{name} weighs {len(examples)} clients by {len(weights)} numbers"
+        assert len(weights) == len(examples), f"{name} gives {len(weights)} weights for {len(examples)} clients"
         assert all(np.isfinite(weight) and weight >= 0 for weight in weights), f"{name} gives a weight that is not >= 0"
         state = ServerState(_make_parameters(0), memory={"kept": 1})
         with global_generators_untouched(name):
@@ -79,7 +79,7 @@ def check_aggregation(name: str, **settings: object) -> None:
                 for weights in ([1.0] * len(examples), examples, examples[::-1])
             }
         if rule.uses_weights:
-            assert len(results) > 1, f"{name} says uses_weights, but equal and unequal weights give the same"
+            assert len(results) > 1, f"{name} says uses_weights, but equal and unequal weights give the same result"
         else:
             assert len(results) == 1, f"{name} depends on the clients' weights, but does not say uses_weights = True"
 
@@ -129,7 +129,7 @@ FORM = Form({"total": ArrayForm("float64", (3,))}, text=64)
 
 
 class Summing:
-    """Every client sums its draws; on request it raises or sleeps."""
+    """An application whose clients sum their random draws, and raise or sleep on request."""
 
     def __init__(self) -> None:
         self.operations = {"sum": Operation(self.sum, request=Form(text=64), reply=FORM, state=FORM)}
@@ -152,24 +152,24 @@ class Summing:
 
 
 def build() -> Summing:
-    """The application; worker processes build it by name."""
+    """Return the application. Worker processes build it by name."""
     return Summing()
 
 
 def check_backend(name: str, *, workers: int = 0, **options: object) -> None:
     """Check a registered backend.
 
-    Its answers must come in the order of the requests and equal those of the sequential backend, a request must start from
-    the state that it names, a client that fails or is late must become a reply that leaves its state as it was, and committed
-    states must stay.
+    Its replies must have the order of the requests, and equal those of the sequential backend. A request must start from the
+    state that it names. For a client that fails or is late there must be a reply without a new state. Committed states must be
+    kept.
 
     Args:
-        name: The name by which it is registered.
-        workers: Number of workers that it is opened with.
-        **options: Its options, as in `federation.options`.
+        name: The name under which it is registered.
+        workers: Number of workers with which it is opened.
+        **options: Options of the backend, as in `federation.options`.
 
     Raises:
-        AssertionError: What is wrong, in one sentence.
+        AssertionError: If the check fails; the message is one sentence.
     """
     with tempfile.TemporaryDirectory() as scratch, errors_as_failures():
         backend: Backend = BACKENDS.get(name)(
@@ -192,7 +192,7 @@ def check_backend(name: str, *, workers: int = 0, **options: object) -> None:
                 assert reply.status == status, (
                     f"{name}: a client that is to {wanted} is {reply.status!r} instead of {status!r}"
                 )
-                assert reply.state is None, f"{name}: a client that is to {wanted} leaves a new state"
+                assert reply.state is None, f"{name}: the reply of a client that is to {wanted} names a new state"
             _same(name, backend, reference, _requests(third, second), "a call after one that failed")
             for each in (backend, reference):
                 each.commit(dict.fromkeys(CLIENTS, third))

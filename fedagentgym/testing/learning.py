@@ -34,7 +34,7 @@ WORDS = ("go", "to", "the", "left", "lamp", "red", "door")
 
 
 def sample_groups() -> list[Group]:
-    """Groups of several sizes with episodes of 1 to 5 turns; in the last one all rewards are zero."""
+    """Return groups of several sizes with episodes of 1 to 5 turns. In the last group all rewards are zero."""
     draws = stream(0, "sample groups")
     groups = [tuple(_episode(draws, number, sample) for sample in range(size)) for number, size in enumerate(SIZES)]
     return [*groups, tuple(_episode(draws, len(SIZES), sample, paid=False) for sample in range(4))]
@@ -67,15 +67,15 @@ def _episode(draws: Stream, number: int, sample: int, *, paid: bool = True) -> T
 def check_advantage(name: str, **settings: object) -> None:
     """Check a registered advantage estimator on made-up groups of episodes.
 
-    It must give one finite number per turn, repeat itself, leave rewards and global generators as they were, not depend on the
-    position of an episode in its group, and have settings that survive a configuration file.
+    The estimator must give one finite number per turn, and the same numbers each time. It must not change the rewards, use the
+    global random generators, or depend on the order of a group's episodes. Its settings must survive a configuration file.
 
     Args:
-        name: The name by which it is registered.
-        **settings: Its settings.
+        name: The name under which it is registered.
+        **settings: Settings of the estimator.
 
     Raises:
-        AssertionError: What is wrong, in one sentence.
+        AssertionError: If the check fails; the message is one sentence.
 
     Examples:
         >>> from fedagentgym.testing import check_advantage
@@ -112,14 +112,14 @@ def _load(registry: Registry, key: str, name: str, settings: Mapping[str, object
 def check_objective(name: str) -> None:
     """Check a registered objective on made-up groups of episodes.
 
-    It must give one finite number per episode, repeat itself, leave the global generators alone, and not depend on where in its
-    group an episode stands.
+    The objective must give one finite number per episode, and the same numbers each time. It must not use the global random
+    generators or depend on the order of a group's episodes.
 
     Args:
-        name: The name by which it is registered.
+        name: The name under which it is registered.
 
     Raises:
-        AssertionError: What is wrong, in one sentence.
+        AssertionError: If the check fails; the message is one sentence.
 
     Examples:
         >>> from fedagentgym.testing import check_objective
@@ -141,16 +141,17 @@ LENGTHS = (3, 7, 1, 5)
 def check_loss(name: str, **settings: object) -> None:
     """Check a registered policy loss on made-up rows of tokens.
 
-    It must give a finite loss and ratio to every token, also where a probability changed by many orders of magnitude; repeat
-    itself; leave its tokens and the global generators alone; push towards what has a positive advantage; and give no gradient
-    to tokens without advantage. The loss of a row may not depend on other rows, and its settings must survive a file.
+    The loss must give every token a finite loss and ratio, also if a probability has changed by many orders of magnitude, and
+    the same ones each time. Its gradient must make tokens with a positive advantage more likely, and be zero for tokens without
+    advantage. The loss must not change its tokens or use the global random generators. The loss of a row must not depend on other
+    rows, and the settings must survive a file.
 
     Args:
-        name: The name by which it is registered.
-        **settings: Its settings.
+        name: The name under which it is registered.
+        **settings: Settings of the loss.
 
     Raises:
-        AssertionError: What is wrong, in one sentence.
+        AssertionError: If the check fails; the message is one sentence.
 
     Examples:
         >>> from fedagentgym.testing import check_loss
@@ -182,22 +183,22 @@ def check_loss(name: str, **settings: object) -> None:
                 )
                 if case == "played":
                     assert float((gradient * given).sum()) < 0, (
-                        f"{name} does not push towards what has a positive advantage"
+                        f"{name} does not make tokens with a positive advantage more likely"
                     )
                 if case == "without advantages":
                     assert not gradient.any(), (
-                        f"{name} gives a gradient to tokens without advantage, which are left out"
+                        f"{name} gives a gradient to tokens without advantage, which have no effect"
                     )
             terms, _ = _compute(loss, moved, played, advantages)
             for row, places in enumerate(torch.split(torch.arange(len(moved)), list(LENGTHS))):
                 alone, _ = _compute(loss, moved[places], played[places], advantages[places], LENGTHS[row])
                 assert torch.allclose(alone.loss, terms.loss[places]), (
-                    f"{name} gives a row another loss beside other rows"
+                    f"{name} gives a row another loss if there are other rows"
                 )
 
 
 def _make_tokens() -> tuple[Tensor, Tensor, Tensor]:
-    """Log-probs of the policy that played and of one that has moved, and advantages that differ within a row."""
+    """Return log-probs of the policy that played, log-probs of a changed policy, and advantages that differ within a row."""
     import torch
 
     draws, count = stream(0, "sample tokens"), sum(LENGTHS)
@@ -208,7 +209,7 @@ def _make_tokens() -> tuple[Tensor, Tensor, Tensor]:
 def _compute(
     loss: BaseLoss, logprobs: Tensor, behaviour: Tensor, advantages: Tensor, *lengths: int
 ) -> tuple[PolicyTerms, Tensor]:
-    """The terms, and the gradient of the sum of the losses."""
+    """Return the terms, and the gradient of the sum of the losses."""
     import torch
 
     given = (logprobs.clone().requires_grad_(), behaviour.clone(), advantages.clone())

@@ -32,7 +32,7 @@ SMALL_CONFIG: Mapping[str, Any] = {
     "evaluation": {"every": 1, "tasks": 4},
     "output": {"report": "none"},
 }
-"""A run that takes seconds, in an environment without dependencies."""
+"""The configuration of a run that takes seconds, in an environment without dependencies."""
 
 
 @errors_as_failures()
@@ -44,23 +44,24 @@ def check_algorithm(
     config: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> RunResult:
-    """Run a registered method for two rounds, several times, with a tiny model.
+    """Check a registered method by several runs of two rounds with a tiny model.
 
-    A run that is stopped and resumed must end with the parameters of one without a stop, as must one with worker processes. What
-    the first run did must be within the method's card: episodes, optimizer steps, parameters sent, roles, kinds of what is sent.
+    A run that is stopped and resumed, and a run with worker processes, must end with the same parameters as an uninterrupted
+    sequential run. That run must not exceed the method's card: its episodes, optimizer steps, bytes of parameters sent, roles,
+    and the kinds of data sent.
 
     Args:
-        name: The name by which it is registered.
-        workers: Worker processes of one of the runs; 0 leaves that run out.
-        plugins: The module or file that registers the method, for the workers.
-        config: Changes of the small configuration that is run.
-        **settings: The method's settings.
+        name: The name under which it is registered.
+        workers: Number of worker processes in one of the runs; with 0 this run is skipped.
+        plugins: Modules or files that the workers import, such as the one that registers the method.
+        config: Changes to the small configuration that is run.
+        **settings: Settings of the method.
 
     Returns:
-        The first run; its folder is removed.
+        The result of the first run, whose folder is removed.
 
     Raises:
-        AssertionError: What is wrong, in one sentence.
+        AssertionError: If the check fails; the message is one sentence.
     """
     plain = merge(merge(SMALL_CONFIG, config or {}), {"algorithm": {"name": name, **settings}})
     plain["plugins"] = list(plugins)
@@ -71,7 +72,7 @@ def check_algorithm(
         if resumed.digest != first.digest:
             again = _run(plain, Path(scratch) / "again")
             assert first.digest == again.digest, f"{name}: the same run twice ends with different parameters"
-            raise AssertionError(f"{name}: a resumed run ends with other parameters than one without a stop")
+            raise AssertionError(f"{name}: a resumed run ends with other parameters than an uninterrupted run")
         _check_states(name, first, resumed)
         if workers:
             pooled = _run(merge(plain, {"federation": {"workers": workers}}), Path(scratch) / "pool")
@@ -93,7 +94,7 @@ def _run(plain: Mapping[str, Any], folder: Path) -> RunResult:
 
 
 def _run_with_a_stop(plain: Mapping[str, Any], folder: Path) -> RunResult:
-    """Stop after round 1, as after a crash, and resume."""
+    """Stop a run after round 1, as by a crash, and resume it."""
     from fedagentgym.experiment.run import resume, train
     from fedagentgym.federation.commits import CommitStore
 
@@ -116,7 +117,7 @@ def _run_with_a_stop(plain: Mapping[str, Any], folder: Path) -> RunResult:
 
 
 def _check_states(name: str, first: RunResult, other: RunResult) -> None:
-    """Check that the states that clients keep, such as parameters of their own, are equal too."""
+    """Check that the states that clients keep, such as personal parameters, are equal in two runs."""
     from fedagentgym.federation.commits import CommitStore
 
     kept = [CommitStore(run.folder / "rounds").read_note(run.record["rounds"]).links.states for run in (first, other)]
@@ -125,7 +126,7 @@ def _check_states(name: str, first: RunResult, other: RunResult) -> None:
 
 @contextmanager
 def _note_roles() -> Iterator[set[str]]:
-    """Collect the roles whose tasks are opened in this process inside the block."""
+    """Collect the roles whose tasks are opened in this process within the block."""
     from fedagentgym.partitions.client_split import ClientSplit
 
     original, opened = ClientSplit.role, set[str]()
@@ -140,7 +141,7 @@ def _note_roles() -> Iterator[set[str]]:
 
 
 def _check_card(run: RunResult, name: str, plain: Mapping[str, Any], opened: Collection[str]) -> None:
-    """Compare a run with the card of its method; a method that describes nothing has nothing to check."""
+    """Check a run against the card of its method. A method without `describe` is not checked."""
     from fedagentgym.algorithms.base import BaseAlgorithm, describe_method, get_algorithm_class
     from fedagentgym.algorithms.card import SECTIONS, Scale
     from fedagentgym.experiment.config import load_config
@@ -183,14 +184,14 @@ TRACKER_DUTY = "a tracker has start(config), log(round_number, metrics) and fini
 
 
 def check_tracker(name: str, **options: Any) -> None:
-    """Check that a registered tracker takes a whole run, leaves what it is given unchanged, and draws no random numbers.
+    """Check that a registered tracker accepts a whole run, does not change its arguments, and draws no random numbers.
 
     Args:
-        name: The name by which it is registered.
-        **options: Its options, as in `output.trackers`.
+        name: The name under which it is registered.
+        **options: Options of the tracker, as in `output.trackers`.
 
     Raises:
-        AssertionError: What is wrong, in one sentence.
+        AssertionError: If the check fails; the message is one sentence.
     """
     known = errors_as_failures(TRACKER_DUTY, partial(TRACKERS.get, name), who=f"the tracker {name!r}")
     with known, tempfile.TemporaryDirectory() as folder:

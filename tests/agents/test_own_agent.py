@@ -327,7 +327,7 @@ def test_memory_that_all_episodes_share_is_told() -> None:
             self.seen.append(observation)
             return f"guess {len(self.seen) % 100}"
 
-    with pytest.raises(AssertionError, match=r"Leaking plays otherwise .*: what it remembers .* is set in reset\(\)"):
+    with pytest.raises(AssertionError, match=r"Leaking makes other moves .*: set attributes .* in reset\(\)"):
         check_agent(Leaking())
 
 

@@ -119,8 +119,8 @@ def test_what_is_seen_fills_no_place(observation: str, action: str, goal: str) -
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        ("x = (", "no Python module"),
-        ("x = '\0'", "no Python module"),
+        ("x = (", "is not a Python module"),
+        ("x = '\0'", "is not a Python module"),
         ("WEBSHOP = 'text'", "no prompt"),
         ("A_TEMPLATE = 'x' + 'y'\nA_TEMPLATE_NO_HIS = f'{1}'", "no prompt"),
         ("A_TEMPLATE = 'x'", "A_TEMPLATE is there, and A_TEMPLATE_NO_HIS, which belongs to it, is not"),

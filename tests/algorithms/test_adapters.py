@@ -440,7 +440,7 @@ def test_the_base_comes_back_when_other_weights_are_loaded(tmp_path: Path) -> No
     assert all(torch.equal(value, begun[name]) for name, value in policy.model.named_parameters())
     layer = next(iter(read_changes(commit.state.memory["base"])))
     for odd, told in (
-        ({"nowhere": np.zeros((2, 2))}, "no layer with an adapter"),
+        ({"nowhere": np.zeros((2, 2))}, "not a layer with an adapter"),
         ({layer: np.zeros((2, 2))}, "has shape"),
     ):
         with pytest.raises(DataError, match=told):

@@ -217,7 +217,7 @@ def test_settings_that_cannot_be_are_one_sentence(tmp_path: Path, changes: dict[
 def test_an_agent_without_a_model_has_no_program() -> None:
     from fedagentgym.agents import make_agent
 
-    with pytest.raises(OptionError, match="language model of this process"):
+    with pytest.raises(OptionError, match="needs a language model in this process"):
         make_agent({"name": "random", "harness": {"command": ["x"]}})
 
 

@@ -201,7 +201,7 @@ def in_company(moves: list[Move]) -> list[Move]:
         ),
         (
             lambda moves: [Move("", f"guess {np.random.default_rng().integers(1 << 60)}") for _ in moves],
-            "otherwise when it",
+            "other moves with the same random streams",
         ),
         (lambda moves: [Move("", f"guess {random.random()}") for _ in moves], "draws from a global generator"),
         (in_company, "when others are played in parallel"),

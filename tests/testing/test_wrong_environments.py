@@ -233,7 +233,7 @@ WRONG: dict[str, tuple[type[Any], str]] = {
                 env=pool.env, split=split, ids=["a", "a"], categories=["x"] * 2, payload=lambda _: {"goal": 1}, source={}
             )
         ),
-        "gives two tasks of one id",
+        "gives two tasks with the same id",
     ),
     "a payload without a value": (
         wrong(load_pool=lambda self, split: TaskPool.from_records([{"category": "x", "payload": Nothing()}], env=self.id)),

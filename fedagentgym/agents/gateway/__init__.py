@@ -1,1 +1,1 @@
-"""A program of others plays with the policy: an OpenAI-compatible server in this process, which records the exact tokens."""
+"""An OpenAI-compatible server in this process, through which external programs play with the policy. It records exact tokens."""

@@ -1,8 +1,8 @@
-"""An episode that a program plays: its calls, the order in which they go on after each other, and the actions between them.
+"""An episode that a program plays: its calls of the model, which call continues which, and the actions between calls.
 
-A call *goes on after* an earlier one, its parent, if its messages begin with the parent's messages and reply. The first
-call that does joins the parent's segment; another one (a branch, a second attempt) begins a segment whose prompt is all
-of the parent's tokens, given and without loss. So every drawn token is learnt from exactly once, and no drawn text is
+A call *goes on after* an earlier call, its parent, if its messages begin with the parent's messages and reply. The first
+such call joins the parent's segment. Any further one (a branch, a second attempt) begins a new segment, whose prompt holds
+all tokens of the parent as given tokens without loss. So every drawn token is trained on exactly once, and no drawn text is
 encoded again.
 """
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from fedagentgym.envs.view import Episode
 
 REASONS = ("branch", "edited", "template", "tools")
-"""Reasons why a call begins another segment of its episode."""
+"""Reasons why a call begins a new segment of its episode."""
 
 
 @dataclass(eq=False)
 class AnsweredCall:
-    """A prompt and its reply. `ids` are all of its tokens, given and drawn; `row` is the session's row that holds them."""
+    """A prompt and its reply. `ids` are the tokens of both; `row` is the row of the session that holds these tokens."""
 
     messages: tuple[ChatMessage, ...]
     tools: str
@@ -44,7 +44,10 @@ class AnsweredCall:
 
 
 class Prompt(NamedTuple):
-    """The ids of a call: all of them, and those that were given since its parent, if it goes on after one."""
+    """The prompt of a call: all of its ids, and as `given` those since the parent's reply (all ids without a parent).
+
+    If the call is a `branch`, `given` holds all ids too. `reason` is one of `REASONS` if a segment begins with the call.
+    """
 
     ids: Ids
     given: Ids
@@ -60,8 +63,8 @@ class Prompt(NamedTuple):
 
 @dataclass(eq=False)
 class OpenEpisode:
-    """One attempt at an episode. All of it belongs to the thread that plays, but for `open_calls` and `waiting` (requests that
-    wait for this thread), which the server counts."""
+    """One attempt at an episode. Only the playing thread changes it, except for two counters of the server's thread:
+    `open_calls`, and `waiting`, the requests that wait for the playing thread."""
 
     job: Job
     env: TextEnv
@@ -89,7 +92,7 @@ class OpenEpisode:
         return self.job.number
 
     def count_prompt(self, ids: Ids) -> tuple[str, int]:
-        """Return the name of a call's draws: the digest of all ids of the prompt, and how often it was asked before."""
+        """Return the key of a call's random stream: the digest of the prompt's ids, and how often this prompt was sent before."""
         found = bytes_digest(struct.pack(f"<{len(ids)}I", *ids))
         self._asked[found] += 1
         return found, self._asked[found] - 1
@@ -99,8 +102,8 @@ class OpenEpisode:
     def find_prompt(
         self, request: ChatRequest, renderer: MessageRenderer, history: Literal["tokens", "template"]
     ) -> Prompt:
-        """Return the ids of a request's prompt. With `tokens`, a call that goes on after another keeps the ids drawn there;
-        with `template`, it goes on only if its own ids, rendered whole, begin with all ids of the other."""
+        """Return the prompt of a request. With `tokens`, a call that goes on after another keeps the ids drawn in the earlier
+        call. With `template`, every prompt is rendered whole, and goes on after a call only if it begins with all ids of it."""
         by_ids = history == "template"
         whole = renderer.render_whole(request.messages, request.tools) if by_ids else ()
         reason = None
@@ -130,7 +133,7 @@ class OpenEpisode:
         return Prompt(ids, ids if branch else given, parent, branch, "branch" if branch else None)
 
     def _explain(self, request: ChatRequest, by_ids: bool) -> str:
-        """Return why a prompt goes on after no former reply."""
+        """Return the reason why a prompt goes on after no earlier call."""
         asked = request.messages
         if by_ids and any(asked[: len(call.messages) + 1] == (*call.messages, call.reply) for call in self.calls):
             return "template"
@@ -141,7 +144,7 @@ class OpenEpisode:
     def add_call(
         self, request: ChatRequest, prompt: Prompt, move: Move, reply: ChatMessage, *, stopped: bool
     ) -> AnsweredCall:
-        """Note a reply: its tokens, and a turn that has no actions yet."""
+        """Record a reply as a call, and add a turn that has no actions yet."""
         if prompt.fresh:
             segment, self.segments = self.segments, self.segments + 1
         else:
@@ -162,7 +165,7 @@ class OpenEpisode:
         return call
 
     def act(self, action: str) -> str:
-        """Play an action of the latest reply, and return the next message of our own player."""
+        """Play an action of the latest reply, and return the message that this package's player would show next."""
         before = self.episode
         (self.episode,) = self.env.step_many([before], [action])
         if not self.turns:  # an action before the first call
@@ -174,7 +177,7 @@ class OpenEpisode:
         return self.dialogue.build_messages(self.episode)[-1]["content"]
 
     def describe_task(self) -> dict[str, Any]:
-        """The task as the program sees it."""
+        """Return the task as the program sees it."""
         task, takes = self.episode.task, "reply" if self.env.takes == "reply" else "command"
         data = self.env.get_data(task) if hasattr(self.env, "get_data") else {}
         return {
@@ -186,7 +189,7 @@ class OpenEpisode:
         }
 
     def finish(self, lost: str | None = None) -> PlayedEpisode:
-        """The episode as it is recorded."""
+        """Close the episode, and return its record. `lost` is the reason if the episode was lost."""
         self.closed = True
         truncated = self.truncated or not self.episode.over
         return PlayedEpisode(
@@ -195,7 +198,7 @@ class OpenEpisode:
 
 
 def count_episode(counts: Mapping[str, int], turns: Sequence[PlayedTurn], segments: int) -> Counter[str]:
-    """Return an episode's counts for the metrics: its own, and the numbers of its calls and segments."""
+    """Return an episode's counts for the metrics: the given counts, its calls and segments, and whether it has no action."""
     acted = any(turn.acts for turn in turns)
     found = Counter({name: number for name, number in counts.items() if number})
     found["calls"] += sum(1 for turn in turns if turn.move.token_ids)

@@ -1,12 +1,12 @@
-"""Programs play episodes: the thread that collects them hands them out, answers calls in batches, and plays their actions.
+"""Episodes that programs play: one thread hands out the episodes, answers calls in batches, and plays the actions.
 
-Everything that has a state is done by this one thread, ticket by ticket: episodes, the environment, the model's session.
-So nothing is locked, an interruption reaches the work, and the threads of torch are those of the process. Its clock
-decides what is late.
+This thread, which collects the episodes, alone changes episodes, the environment and the model's session, ticket by ticket.
+So no locks are needed, a keyboard interrupt reaches the work, and torch keeps the thread settings of the process. Timeouts
+are measured by this thread's clock.
 
-The stream of a call is that of (seed, episode, digest of the prompt's ids, how often this prompt was asked before): its draws
-depend on what was asked, not on when. The tokens are the same for any number of processes, any order of concurrent calls, and
-every attempt after a kill.
+The random stream of a call is named by (seed, episode, digest of the prompt's ids, how often this prompt was sent before), so
+its draws depend on the prompt and not on the time. The tokens are the same for any number of processes, for any order of
+concurrent calls, and for every attempt after a kill.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 GATHER_SECONDS = 0.02
-"""The longest time for which a batch waits for one more call."""
+"""The longest time that a batch waits for one more call."""
 TICK_SECONDS = 0.05
-"""The time after which time-outs and ended programs are looked at again."""
+"""The time between two checks for timeouts and ended programs."""
 MAX_ROWS = 4
-"""Rows of the session that an episode keeps, each the end of one of its latest conversations."""
+"""The most session rows that an episode keeps; each holds one of its latest conversations."""
 COUNTED = (
     "calls",
     "segments",
@@ -66,19 +66,20 @@ COUNTED = (
     "failed",
     *(f"lost/{reason}" for reason in ("discarded", "failed", "idle", "too_long", "ended", "generation")),
 )
-"""The counts that a collection begins with. All begin at 0: what only some steps report has its mean over these steps."""
+"""The counts of a collection. All start at 0, because a metric that only some steps report is averaged over those steps alone."""
 
 
 @dataclass(eq=False)
 class Harness:
-    """A program's side of an agent: the server and the processes, started at the first collection and kept until `close`."""
+    """Plays an agent's episodes with a program. The server and the program's processes start at the first collection and are
+    kept until `close`."""
 
     settings: HarnessSettings
     closing: bool = False
     counts: Counter[str] = field(default_factory=Counter)
-    """Of the last collection."""
+    """Counts of the last collection."""
     keys: dict[str, str] = field(default_factory=dict)
-    """Run keys of programs that others start, with the names of their workers."""
+    """Run keys of programs that this harness does not start, each with the name of its worker."""
     _server: GatewayServer | None = None
     _programs: Programs | None = None
     _play: _Play | None = None
@@ -86,7 +87,7 @@ class Harness:
     _warned: set[str] = field(default_factory=set)
 
     def open(self, port: int = 0) -> str:
-        """Start the server and the programs that are not running. Returns the server's address."""
+        """Start the server and all programs, unless they are running. Returns the server's address."""
         if self._server is None:
             self.closing = False
             atexit.register(self.close)
@@ -114,7 +115,8 @@ class Harness:
         return self.settings.evaluate
 
     def for_client(self, client: int) -> Harness:
-        """The harness of a client's own program, which starts when it first plays and ends with this one; otherwise this one."""
+        """Return the harness of a client's own program, or this harness if the client has none. The other harness starts when it
+        first plays, and closes with this one."""
         command = self.settings.clients.get(client)
         if command is None:
             return self
@@ -144,13 +146,13 @@ class Harness:
 
     def _check(self, agent: TokenAgent, env: TextEnv) -> None:
         if agent.decoding.constrained:
-            raise OptionError("agent.decoding.constrained: what a program asks for is not constrained: set it to false")
+            raise OptionError("agent.decoding.constrained must be false: a program's calls cannot be constrained")
         own = getattr(env, "is_reported", False)
         if own != (self.settings.world == "own"):
             here, there = ("own", "gateway") if own else ("gateway", "own")
-            raise OptionError(f"{env.id} needs agent.harness.world: {here}, not {there}")
+            raise OptionError(f"{env.id} needs agent.harness.world={here}, not {there}")
 
-    # ---- asked by the server's thread ---------------------------------------------------------------------------------
+    # ---- called by the server's thread --------------------------------------------------------------------------------
 
     def find_worker(self, key: str) -> str | None:
         for known, worker in list(self.keys.items()):
@@ -167,7 +169,7 @@ class Harness:
         return None if play is None else play.by_key.get(key)
 
     def warn_once(self, name: str, message: str) -> None:
-        """Warn once per harness."""
+        """Log a warning, unless this harness has logged one of this name."""
         if name not in self._warned:
             self._warned.add(name)
             log.warning(message)
@@ -215,7 +217,9 @@ class _Play:
                 yield self.finished.popleft()
 
     def refuse_rest(self) -> None:
-        """Answer whoever still waits; no tickets are read until the next collection."""
+        """Close all episodes and answer the requests that still wait for them; no tickets are read until the next collection.
+
+        Requests for a new episode stay in the queue for the next collection."""
         for episode in self.by_key.values():
             episode.closed = True
         self.by_key.clear()
@@ -227,14 +231,17 @@ class _Play:
             if ticket.kind != "episode":
                 self.server.answer(ticket, make_unknown_episode())
             elif not ticket.abandoned:
-                self.server.tickets.put(ticket)  # for the next collection, if its program still waits then
+                self.server.tickets.put(ticket)  # for the next collection, if the program still waits by then
         self.server.send()
 
     # ---- tickets ------------------------------------------------------------------------------------------------------
 
     def _gather(self) -> list[Ticket]:
-        """Serve all other tickets, and return the calls of the next batch. A program that has got its step soon calls again.
-        So after each call this waits for one more, until every open episode has asked or half the time of a batch passes."""
+        """Return the model calls of the next batch, and serve all other tickets meanwhile.
+
+        A program that has played its step soon calls the model again. So after each call this waits for one more, until there
+        are as many calls as open episodes, or none comes within half the time of the last batch (at most `GATHER_SECONDS`).
+        """
         calls: list[Ticket] = []
         limit = time.monotonic() + TICK_SECONDS
         while (left := limit - time.monotonic()) > 0 and (calls or not self.finished):
@@ -259,7 +266,7 @@ class _Play:
         return calls
 
     def _serve(self, ticket: Ticket) -> None:
-        """Answer a ticket that is no call of the model."""
+        """Answer a ticket that is not a model call; a ticket for a new episode is queued."""
         if ticket.kind == "episode":
             self.asking.append(ticket)
             return
@@ -279,7 +286,7 @@ class _Play:
         episode.latest = time.monotonic()
 
     def _hand_out(self) -> None:
-        """Give the next episodes to those who wait for one."""
+        """Give the next episodes to the programs that wait for one."""
         while self.asking and self.waiting:
             ticket = self.asking.popleft()
             if ticket.abandoned:
@@ -360,13 +367,15 @@ class _Play:
     def _find_late(self, now: float) -> None:
         limits = self.settings.limits
         for episode in list(self.by_key.values()):
-            if not episode.waiting and now - episode.latest > limits.idle:  # not while it waits for an answer
+            if (
+                not episode.waiting and now - episode.latest > limits.idle
+            ):  # an episode that awaits an answer is not idle
                 self._lose(episode, "idle")
             elif now - episode.begun > limits.longest:
                 self._lose(episode, "too_long")
 
     def _find_ended(self) -> None:
-        """Start programs that have ended again, and begin their episodes again."""
+        """Restart programs that have ended, and begin their episodes again."""
         ended = set(map(str, self.programs.collect_ended()))
         for episode in list(self.by_key.values()):
             if episode.worker in ended:
@@ -375,8 +384,9 @@ class _Play:
             self.programs.start(self.server.url)
 
     def _lose(self, episode: OpenEpisode, reason: str) -> None:
-        """Begin an episode again with the same draws: otherwise long replies, which hit a time-out more often, would be
-        drawn anew until they are short. After too many attempts, or a failure of the engine, it is lost."""
+        """Begin an episode again with the same draws, or record it as lost after too many attempts or a failure of the engine.
+
+        With new draws, long replies, which exceed a timeout more often, would be replaced until they are short."""
         if episode.attempt < self.settings.limits.retries and reason != "generation":
             self._forget(episode)
             self.harness.counts["retries"] += 1
@@ -387,7 +397,7 @@ class _Play:
     # ---- calls of the model ---------------------------------------------------------------------------------------------
 
     def _answer_chats(self, tickets: Sequence[Ticket]) -> None:
-        """Answer the calls of a batch: those with equally long replies are drawn together."""
+        """Answer the calls of a batch. Calls with the same limit on the reply's length are generated together."""
         asked: dict[int, list[tuple[Ticket, ChatRequest, Prompt]]] = {}
         for ticket in tickets:
             episode = ticket.episode
@@ -422,7 +432,7 @@ class _Play:
                 episode.counts["overridden"] += 1
                 names = ", ".join(request.overridden)
                 self.harness.warn_once(
-                    "overridden", f"a program asks for {names} of its own: the policy's own decoding holds"
+                    "overridden", f"a program sets {names}, which is ignored: the policy's own decoding settings apply"
                 )
             episode.counts["seeded"] += request.seeded
             asked.setdefault(min(request.max_tokens, room), []).append((ticket, request, prompt))
@@ -436,7 +446,7 @@ class _Play:
             assert episode is not None
             streams.append(stream(self.seed, "call", episode.number, *episode.count_prompt(prompt.ids)))
             if prompt.parent is not None and prompt.parent.row is not None and not prompt.branch:
-                self.session.drop([prompt.parent.row])  # what it holds is found again by the row that goes on
+                self.session.drop([prompt.parent.row])  # the new row, opened below, finds its cached tokens again
                 prompt.parent.row = None
         decoding = self.agent.decoding.model_copy(update={"max_new_tokens": most})
         try:
@@ -455,7 +465,7 @@ class _Play:
             self._give(row, completion, ticket, request, prompt)
 
     def _give(self, row: int, drawn: Completion, ticket: Ticket, request: ChatRequest, prompt: Prompt) -> None:
-        """Record a reply, and give it back."""
+        """Record a reply, and send it to the program."""
         episode = ticket.episode
         assert episode is not None
         if episode.closed:
@@ -505,7 +515,7 @@ class _Play:
         self.server.answer(ticket, answer)
 
     def _has_form(self, request: ChatRequest, read: ReadReply, text: str) -> bool:
-        """Return whether a reply has the form that was asked for: that of a tool call, or that of our own prompts."""
+        """Return whether a reply has the required format: that of a tool call, or that of this package's prompts."""
         if request.reads_calls and self.renderer.tools != "action-tags":
             return read.whole
         if self.settings.world == "own" or self.settings.tools == "none":
@@ -513,8 +523,8 @@ class _Play:
         return self.agent.parse(self.env, text).format
 
     def _keep_row(self, episode: OpenEpisode, call: AnsweredCall, row: int) -> None:
-        """Keep the row of a call until another goes on after it; an episode keeps at most `MAX_ROWS`, the latest."""
-        if self.session.length(row) != len(call.ids):  # cut at a stop text
+        """Keep the row of a call until another call goes on after it. An episode keeps its latest `MAX_ROWS` rows."""
+        if self.session.length(row) != len(call.ids):  # the reply was cut at a stop text
             self.session.drop([row])
             return
         call.row = row
@@ -533,8 +543,9 @@ class _Play:
 
 
 def cut_at_stop(drawn: Completion, stops: Sequence[str], decode: Any) -> tuple[Completion, str]:
-    """End a reply with the token that completes a stop text; the returned text ends before the stop text. Later tokens are
-    left out, as if they had not been drawn: the tokens before do not depend on them."""
+    """Cut a reply after the token that completes a stop text, and return it with its text, which ends before the stop text.
+
+    Later tokens can be dropped as if they had never been drawn, since earlier tokens do not depend on them."""
     text: str = decode(drawn.token_ids)
     if not any(stop in text for stop in stops):
         return drawn, text

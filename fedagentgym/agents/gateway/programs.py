@@ -1,4 +1,4 @@
-"""The programs that play: started, watched, started again when they end, and never left behind."""
+"""The processes of a program that plays: started, watched, restarted when they end, and always ended with this process."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from fedagentgym.base.escape import escape_terminal
 
 INHERITED = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
 MAX_FRUITLESS_ENDS = 3
-"""If this many programs in a row end without having asked for an episode, the command is refused."""
+"""If this many processes in a row end without having asked for an episode, the command is refused."""
 FIRST_REQUEST_SECONDS = 300.0
-"""The longest time until a program asks for the first episode: on a busy machine a library may take a minute to load."""
+"""The time within which a process must ask for the first episode; on a busy machine imports alone may take a minute."""
 _MAX_KEPT, _SHOWN_LINES = 1 << 20, 20
 _GRACE_SECONDS = 2.0
-"""The time that programs have to end by themselves once they are told that the run is over."""
+"""The time that processes have to end by themselves after they are told that the run is over."""
 
 
 @dataclass(eq=False)
 class Program:
-    """One process of the command. `key` is the run key that it alone has, by which its requests are known."""
+    """One process of the command. `key` is its run key, which identifies its requests; no other process has the same."""
 
     worker: int
     key: str
@@ -43,7 +43,7 @@ class Program:
     reader: threading.Thread | None = None
 
     def end(self) -> None:
-        """Kill the program and all that it has started."""
+        """Kill the process and all processes that it has started."""
         with contextlib.suppress(OSError):
             os.close(self.lifeline)
         self.process.wait()
@@ -51,13 +51,13 @@ class Program:
             self.reader.join(1.0)
 
     def read_tail(self) -> str:
-        """Return the last lines that the program has written."""
+        """Return the last lines of output."""
         lines = b"".join(self.said).decode("utf-8", "replace").splitlines()[-_SHOWN_LINES:]
         return "\n".join(f"  {escape_terminal(line)}" for line in lines)
 
 
 class Programs:
-    """All processes of a command. Used from one thread."""
+    """All processes of a command. Not thread-safe."""
 
     def __init__(self, settings: HarnessSettings) -> None:
         self._settings = settings
@@ -65,7 +65,7 @@ class Programs:
         self.running: dict[int, Program] = {}
 
     def start(self, url: str) -> None:
-        """Start those that are not running."""
+        """Start the processes that are not running."""
         if self._settings.command:
             for worker in range(self._settings.processes):
                 if worker not in self.running:
@@ -78,11 +78,16 @@ class Programs:
         return start_program(worker, key, self._settings.command, {**kept, **self._settings.env, **given})
 
     def find(self, key: str) -> Program | None:
-        """The program that has this run key."""
+        """Return the running process that has this run key, if there is one."""
         return next((one for one in self.running.values() if secrets.compare_digest(one.key, key)), None)
 
     def collect_ended(self) -> list[int]:
-        """Return the workers whose programs have ended since the last call. Raises if the command never asks for an episode."""
+        """Return the workers whose processes have ended since the last call.
+
+        Raises:
+            OptionError: If the command does not ask for an episode: `MAX_FRUITLESS_ENDS` processes in a row ended without
+                asking, or none has asked within `FIRST_REQUEST_SECONDS`.
+        """
         ended = [one for one in self.running.values() if one.process.poll() is not None]
         for one in ended:
             del self.running[one.worker]
@@ -102,7 +107,7 @@ class Programs:
         return OptionError(f"agent.harness.command: {self._settings.command[0]} {fault}{shown}")
 
     def end_all(self, grace: float = _GRACE_SECONDS) -> None:
-        """Wait a little for programs that were told to end, and kill the rest."""
+        """Wait for `grace` seconds until all processes have ended by themselves, and kill the rest."""
         limit = time.monotonic() + grace
         while any(one.process.poll() is None for one in self.running.values()) and time.monotonic() < limit:
             time.sleep(0.01)
@@ -112,7 +117,7 @@ class Programs:
 
 
 def start_program(worker: int, key: str, command: tuple[str, ...], environment: Mapping[str, str]) -> Program:
-    """Start a program under a keeper, which ends it with this process; what it writes is kept up to a bound."""
+    """Start a program under a keeper, which ends the program when this process ends. The latest output is kept, up to 1 MiB."""
     inner, lifeline = os.pipe()
     try:
         process = subprocess.Popen(

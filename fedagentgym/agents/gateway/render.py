@@ -1,7 +1,7 @@
 """From messages to token ids. A conversation that goes on keeps the drawn ids; nothing that was drawn is encoded again.
 
-Marks of a conversation come from the chat template alone: a special token's name inside a message, a tool's output or an
-argument is text. Without a chat template the texts of the messages follow one another, as in the prompts of our own player.
+Special tokens come from the chat template alone: a special token's name inside a message, a tool's output or an argument is
+encoded as text. Without a chat template the texts of the messages are joined, as in the prompts of this package's player.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Ids = tuple[int, ...]
 
 
 class MessageRenderer:
-    """The prompts of one tokenizer. `tools` is how replies write calls."""
+    """Renders prompts for one tokenizer. `tools` is the form of tool calls in replies, a key of `PARSERS`."""
 
     def __init__(self, tokenizer: TextTokenizer, *, chat: bool, tools: str) -> None:
         self.tokenizer, self.chat, self.tools = tokenizer, chat, tools
 
     def check_tools(self, tools: Tools) -> None:
-        """Refuse tools that no prompt can show, or no reply can call."""
+        """Refuse tools that a prompt cannot show or a reply cannot call."""
         if not tools or self.tools == "none":
             return
         if self.tools == "action-tags":
@@ -43,7 +43,7 @@ class MessageRenderer:
             )
 
     def render_whole(self, messages: Sequence[ChatMessage], tools: Tools) -> Ids:
-        """The ids of a conversation, up to where the reply begins."""
+        """Return the ids of a conversation, up to the start of the next reply."""
         if not self.chat:
             return self._encode_plain(messages)
         shown, quoted = self._to_template(messages, tools), _Quoted(self.tokenizer.special_names)
@@ -56,8 +56,9 @@ class MessageRenderer:
     def render_next(
         self, before: Sequence[ChatMessage], more: Sequence[ChatMessage], tools: Tools, *, stopped: bool
     ) -> Ids | None:
-        """Return the ids between the reply to `before` and the next reply: the end of the turn, if the reply lacks it, and
-        the messages `more`. None if the end of the reply cannot be found in the rendered text."""
+        """Return the ids between the reply to `before` and the next reply; None if they cannot be found in the rendered text.
+
+        They hold the messages `more`, after the stop token of the reply if the reply itself has not `stopped`."""
         if not self.chat:
             return self._encode_plain(more)
         mark = make_mark("reply", repr((before, more, tools)))
@@ -81,7 +82,7 @@ class MessageRenderer:
         return tuple(ids)
 
     def _write_calls(self, message: ChatMessage) -> list[str]:
-        """Write the calls of a message as text: each in action tags, as the model writes them."""
+        """Return the calls of a message as texts in action tags, as the model writes them."""
         written = []
         for call in message.calls:
             plain = _parse_arguments(call.arguments)
@@ -91,8 +92,10 @@ class MessageRenderer:
         return written
 
     def _to_template(self, messages: Sequence[ChatMessage], tools: Tools) -> tuple[list[dict[str, Any]], list[Any]]:
-        """Messages and tools as chat templates read them. Calls have ids by their place; a tool's message answers the
-        calls in their order. Action tags are explained by the environment's own instructions, so that no tool is shown."""
+        """Return messages and tools as chat templates read them.
+
+        The id of a call follows from its position, and the messages of tools are matched to the calls in order. With action
+        tags no tools are shown, since the environment's own instructions explain the tags."""
         plainly = self.tools in ("action-tags", "none")
         found: list[dict[str, Any]] = []
         waiting: list[tuple[str, str]] = []
@@ -120,8 +123,9 @@ class MessageRenderer:
 
 
 def make_call_id(*place: Any) -> str:
-    """Return the id of a call: nine letters and digits, as the strictest chat template demands. It follows from the call's
-    place and from no counter, since some templates write it into the prompt."""
+    """Return the id of a call: nine letters and digits, as the strictest chat template demands.
+
+    It depends on the call's position alone and not on a counter, since some templates write it into the prompt."""
     return digest(list(place)).rpartition(":")[2][:9]
 
 
@@ -133,15 +137,14 @@ def _parse_arguments(text: str) -> Any:
 
 
 class _Quoted:
-    """Names of special tokens in texts of others, each replaced by a plain word that stands for it until the texts are
-    encoded."""
+    """Replaces the names of special tokens in messages and tools by plain words, until the rendered text is encoded."""
 
     def __init__(self, special: Sequence[str]) -> None:
         self._special = special
         self.names: dict[str, str] = {}
 
     def hide(self, value: Any) -> Any:
-        """Return the value with a word in place of each special token in its texts and keys; `names` maps words to tokens."""
+        """Return the value with a plain word for each special token in its texts and keys; `names` maps words to tokens."""
         found = [name for name in self._special if _holds(value, name)]
         if not found:
             return value
@@ -158,7 +161,7 @@ class _Quoted:
 
 
 def make_mark(word: str, texts: str) -> str:
-    """A plain word that is in none of the texts."""
+    """Return a plain word that does not occur in the texts."""
     mark, tries = f"{word}xmark", 0
     while mark in texts:
         mark, tries = f"{word}x{tries}mark", tries + 1

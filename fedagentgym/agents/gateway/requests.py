@@ -1,9 +1,8 @@
-"""Requests of a program, read and checked field by field: what cannot be trained is refused, in a sentence that says
-what to write.
+"""Requests of a program, read and checked field by field. The error message of a refused request says what to send instead.
 
-The policy is trained under its own decoding: a token drawn at another temperature has another log-prob. So fields that every
-library sends (`temperature`, `top_p`) are overridden, all others that would change what is drawn are refused (or overridden, with
-`strict: false`), and those that change nothing are ignored.
+The policy is trained under its own decoding settings, since a token drawn at another temperature has another log-prob. So the
+fields that every library sends (`temperature`, `top_p`) are overridden. All other fields that would change the distribution
+are refused (overridden with `strict: false`), and fields without effect are ignored.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "modalities": (["text"],),
     "functions": ([],),
 }
-"""Fields that would change what is drawn or read, and the values with which they change nothing."""
+"""Fields that would change the distribution or the format of a reply, each with the values that have no effect."""
 _INSTEAD = {
     "n": "ask n times",
     "top_logprobs": "only the log-probs of the drawn tokens are known: leave it out",
@@ -48,21 +47,21 @@ _INSTEAD = {
 
 
 class GatewayError(Exception):
-    """An answer in OpenAI's form of an error."""
+    """An error that is answered in OpenAI's format."""
 
     def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
         super().__init__(message)
         self.status, self.code, self.param = status, code, param
 
     def to_plain(self) -> dict[str, Any]:
-        """The body of the answer."""
+        """Return the body of the answer."""
         kind = "server_error" if self.status >= 500 else "invalid_request_error"
         message = show_invisible_characters(str(self))
         return {"error": {"message": message, "type": kind, "code": self.code, "param": self.param}}
 
 
 def make_unknown_episode() -> GatewayError:
-    """The answer to the key of an episode that is not open."""
+    """Return the error for a key that belongs to no open episode."""
     return GatewayError(401, "unknown_episode", "no such episode: it has ended, took too long, or was begun again")
 
 
@@ -71,14 +70,14 @@ def refuse(message: str, param: str | None, code: Literal["malformed", "unsuppor
 
 
 class ToolCall(NamedTuple):
-    """A call of a tool. `arguments` are the JSON text in one form, by which calls are compared."""
+    """A call of a tool. `arguments` is a JSON text in normalized form, so that calls can be compared."""
 
     name: str
     arguments: str
 
 
 class ChatMessage(NamedTuple):
-    """A message as it is compared with others: ids of calls, names and annotations are left out."""
+    """The parts of a message that are compared; ids of calls, names and annotations are left out."""
 
     role: str
     text: str
@@ -86,7 +85,7 @@ class ChatMessage(NamedTuple):
 
 
 class ChatRequest(NamedTuple):
-    """A checked request for a reply. `overridden` names the fields whose values are not used."""
+    """A checked request for a reply. `overridden` are the names of fields whose values are not used."""
 
     messages: tuple[ChatMessage, ...]
     tools: tuple[dict[str, Any], ...]
@@ -99,7 +98,7 @@ class ChatRequest(NamedTuple):
 
 
 def read_body(body: bytes) -> dict[str, Any]:
-    """The JSON object of a request."""
+    """Return the JSON object of a request; an empty body is an empty object."""
     if not body:
         return {}
     try:
@@ -117,7 +116,7 @@ def read_body(body: bytes) -> dict[str, Any]:
 
 
 def read_text(plain: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    """A text; one without a default must be there."""
+    """Return a text field; it is required if it has no default."""
     value = plain.get(name, default)
     if not isinstance(value, str):
         refuse(f"{name} is a text, got {show_value(value)}", name)
@@ -125,7 +124,7 @@ def read_text(plain: Mapping[str, Any], name: str, default: str | None = None) -
 
 
 def read_number(plain: Mapping[str, Any], name: str, low: float, high: float, default: float | None = None) -> float:
-    """A finite number within bounds; one without a default must be there."""
+    """Return a finite number within bounds; it is required if it has no default."""
     value = plain.get(name)
     value = default if value is None else value
     if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
@@ -150,7 +149,7 @@ def read_flag(plain: Mapping[str, Any], name: str) -> bool:
 
 
 def refuse_others(plain: Mapping[str, Any], *known: str) -> None:
-    """Refuse fields that are not known: a misspelt one would be lost without a word."""
+    """Refuse unknown fields, since a misspelt field would otherwise be ignored silently."""
     if unknown := next((name for name in plain if name not in known), None):
         refuse(f"there is no field {show_value(unknown)}: known are {', '.join(known) or 'none'}", unknown[:100])
 
@@ -159,7 +158,7 @@ def refuse_others(plain: Mapping[str, Any], *known: str) -> None:
 
 
 def read_chat(plain: Mapping[str, Any], decoding: Decoding, *, strict: bool) -> ChatRequest:
-    """The request of a chat completion. Without `strict` fields that would change the distribution are overridden."""
+    """Return a checked chat completion request. Without `strict`, fields that would change the distribution are overridden."""
     overridden: list[str] = []
 
     def refuse_or_override(name: str, message: str) -> None:
@@ -187,7 +186,7 @@ def read_chat(plain: Mapping[str, Any], decoding: Decoding, *, strict: bool) -> 
     if options is not None and not isinstance(options, Mapping):
         refuse("stream_options is an object", "stream_options")
     for where, name in ((plain, "stream"), (options or {}, "include_usage")):
-        read_flag(where, name)  # the server asks for them once there is an answer
+        read_flag(where, name)  # checked here; the server reads the two flags when it sends the answer
     if plain.get("seed") is not None and (isinstance(plain["seed"], bool) or not isinstance(plain["seed"], int)):
         refuse("seed is an integer", "seed")
     return ChatRequest(
@@ -336,7 +335,7 @@ def _read_calls(value: Any, where: str) -> tuple[ToolCall, ...]:
 
 
 def normalize_arguments(text: str) -> str:
-    """Return arguments in one form: the order of keys and white space make no difference. Other text than JSON stays."""
+    """Return JSON arguments with sorted keys and uniform white space. Text that is not JSON is returned unchanged."""
     try:
         return format_json(parse_json(text or "{}", "", halves=True))
     except DataError:
@@ -344,5 +343,5 @@ def normalize_arguments(text: str) -> str:
 
 
 def format_json(value: Any) -> str:
-    """JSON in one form, as it stands in prompts and records."""
+    """Return the JSON text of a value in the form used in prompts and records: sorted keys, no escapes of non-ASCII letters."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True)

@@ -1,8 +1,8 @@
-"""The server: loopback, HTTP/1.1, JSON. It checks keys and fields of requests, and hands them to the thread that plays.
+"""The gateway's HTTP/1.1 server on the loopback address. It checks keys and fields, and passes requests to the playing thread.
 
-Handlers run in a thread with an event loop of its own. All that belongs to episodes, environments and the model is done
-by the thread that plays (`harness.py`), which takes *tickets* from a queue and answers each once. Between two
-collections of episodes none are taken: a program that asks for an episode is answered, after its wait, that there is none yet.
+Handlers run in a thread with its own event loop. Only the playing thread (`harness.py`) touches episodes, environments and
+the model: it takes *tickets* from a queue and answers each once. Between two collections of episodes it takes no tickets, so
+a program that asks for an episode waits for the time that it named, and then gets the empty status 204.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _START_SECONDS = 120.0
 
 @dataclass(eq=False)
 class Ticket:
-    """A request that the playing thread answers: `body` is what the handler has read of it."""
+    """A request that the playing thread answers. `body` holds the checked fields; for a chat, the raw JSON object."""
 
     kind: Literal["episode", "chat", "step", "reward", "finish"]
     body: dict[str, Any]
@@ -53,7 +53,7 @@ class Ticket:
     worker: str = ""
 
     def settle(self, value: Any) -> None:
-        """Answer with a value, or with an error to be raised. Called in the server's thread."""
+        """Set the answer, or an error that the handler raises. Called in the server's thread."""
         if not self.answer.done():
             self.answer.set_exception(value) if isinstance(value, Exception) else self.answer.set_result(value)
 
@@ -78,20 +78,20 @@ class ChatAnswer:
 
 
 class Doorkeeper(Protocol):
-    """Finds the worker and the episode that a key belongs to."""
+    """Finds the worker or the episode that a key belongs to."""
 
     closing: bool
 
     def find_worker(self, key: str) -> str | None:
-        """The worker that has this run key."""
+        """Return the worker that has this run key; None if there is none."""
 
     def find_episode(self, key: str) -> OpenEpisode | None:
-        """The open episode that has this key."""
+        """Return the open episode that has this key; None if there is none."""
 
 
 @dataclass(eq=False)
 class GatewayServer:
-    """A server on a port of the loopback address (0: a free one), in a thread of its own."""
+    """A server on a port of the loopback address, in its own thread. Port 0 takes a free port."""
 
     doorkeeper: Doorkeeper
     port: int = 0
@@ -144,11 +144,11 @@ class GatewayServer:
             time.sleep(0.002)
 
     def answer(self, ticket: Ticket, value: Any) -> None:
-        """Answer a ticket when `send` is called: waking the server's thread takes time, so several answers go together."""
+        """Queue an answer until `send` is called. Waking the server's thread takes time, so answers are sent together."""
         self._answers.append((ticket, value))
 
     def send(self) -> None:
-        """Hand over the answers that were given."""
+        """Pass all queued answers to the server's thread."""
         given, self._answers = self._answers, []
 
         def settle() -> None:
@@ -156,7 +156,7 @@ class GatewayServer:
                 ticket.settle(value)
 
         if given:
-            with contextlib.suppress(RuntimeError):  # the server's loop has ended
+            with contextlib.suppress(RuntimeError):  # raised if the server's loop has ended
                 given[0][0].answer.get_loop().call_soon_threadsafe(settle)
 
     def stop(self) -> None:
@@ -167,7 +167,7 @@ class GatewayServer:
 
 
 def make_app(doorkeeper: Doorkeeper, tickets: queue.SimpleQueue[Ticket]) -> Any:
-    """The ASGI application."""
+    """Return the ASGI application."""
     require("starlette", "gateway")
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
@@ -216,7 +216,7 @@ def make_app(doorkeeper: Doorkeeper, tickets: queue.SimpleQueue[Ticket]) -> Any:
                 episode.waiting -= 1
         limit = loop.time() + body["wait"]
         while loop.time() < limit and not doorkeeper.closing:
-            # looked at twice a second: when the run ends, a waiting program is answered soon
+            # checked twice a second, so that a waiting program is answered soon after the run ends
             done, _ = await asyncio.wait([ticket.answer], timeout=min(0.5, max(limit - loop.time(), 0.0)))
             if done:
                 break
@@ -339,7 +339,7 @@ def _count_usage(answer: ChatAnswer) -> dict[str, int]:
 
 
 def format_completion(answer: ChatAnswer) -> dict[str, Any]:
-    """A whole completion."""
+    """Return a completion as the JSON object of an answer without streaming."""
     choice: dict[str, Any] = {"index": 0, "message": _describe_message(answer), "finish_reason": answer.finish}
     choice["logprobs"] = None if answer.logprobs is None else {"content": answer.logprobs, "refusal": None}
     about = {"id": answer.id, "object": "chat.completion", "created": int(time.time()), "model": MODEL}
@@ -347,7 +347,7 @@ def format_completion(answer: ChatAnswer) -> dict[str, Any]:
 
 
 def format_stream(answer: ChatAnswer, include_usage: bool) -> Iterator[str]:
-    """A completion as a stream of events: the whole reply is one delta, since it is drawn with others as a batch."""
+    """Yield a completion as server-sent events. The reply is a single delta, since it is generated in a batch with others."""
     about = {"id": answer.id, "object": "chat.completion.chunk", "created": int(time.time()), "model": MODEL}
     delta = _describe_message(answer)
     if answer.calls:

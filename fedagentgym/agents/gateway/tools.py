@@ -1,6 +1,6 @@
-"""Calls of tools in a reply: each form is read by one function of `PARSERS`. An incomplete call stays text.
+"""Tool calls in a reply. Each function of `PARSERS` reads one form of calls.
 
-A broken call is never repaired by guessing: the reply is given back as text, and the program answers it like any text.
+A broken or incomplete call is never repaired: the reply is returned to the program as plain text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _CALL, _END_CALL = "<tool_call>", "</tool_call>"
 
 
 class ReadReply(NamedTuple):
-    """The text of a reply, its calls, and whether all of its calls are whole."""
+    """The text of a reply and its calls. `whole` is False if a call is broken, or missing where the form requires one."""
 
     text: str
     calls: tuple[ToolCall, ...] = ()
@@ -25,7 +25,7 @@ class ReadReply(NamedTuple):
 
 
 def read_hermes(reply: str, tools: Sequence[Mapping[str, Any]]) -> ReadReply:
-    """`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, once or several times, with text around it: Hermes, Qwen."""
+    """Read calls in the form of Hermes and Qwen: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` between text."""
     texts, calls, rest = list[str](), list[ToolCall](), reply
     while True:
         before, opened, rest = rest.partition(_CALL)
@@ -40,13 +40,13 @@ def read_hermes(reply: str, tools: Sequence[Mapping[str, Any]]) -> ReadReply:
 
 
 def read_json(reply: str, tools: Sequence[Mapping[str, Any]]) -> ReadReply:
-    """The whole reply is `{"name": ..., "parameters": {...}}`: Llama 3."""
+    """Read a call in the form of Llama 3, in which the whole reply is `{"name": ..., "parameters": {...}}`."""
     call = _read_call(reply, tools)
     return ReadReply(reply, whole=not reply.lstrip().startswith("{")) if call is None else ReadReply("", (call,))
 
 
 def read_action_tags(reply: str, tools: Sequence[Mapping[str, Any]]) -> ReadReply:
-    """`<action>...</action>` calls the only tool, whose only argument is the action: prompts of this package."""
+    """Read a call in the form of this package's prompts: `<action>...</action>` fills the only argument of the only tool."""
     before, opened, rest = reply.partition(_ACTION)
     action, closed, after = rest.partition(_END_ACTION)
     if not opened or not closed or _ACTION in after:
@@ -57,7 +57,7 @@ def read_action_tags(reply: str, tools: Sequence[Mapping[str, Any]]) -> ReadRepl
 
 
 def read_nothing(reply: str, tools: Sequence[Mapping[str, Any]]) -> ReadReply:
-    """No calls: all is text."""
+    """Return the reply as text without calls."""
     return ReadReply(reply)
 
 
@@ -70,7 +70,7 @@ PARSERS: Mapping[str, Callable[[str, Sequence[Mapping[str, Any]]], ReadReply]] =
 
 
 def find_single_argument(tools: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    """The name of the only tool, and that of its only argument."""
+    """Return the name of the only tool, and the name of its only argument."""
     if len(tools) != 1:
         raise DataError(f"tools: action-tags call the only tool, and the request has {len(tools)}")
     function = tools[0]["function"]
@@ -81,7 +81,7 @@ def find_single_argument(tools: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
 
 
 def _read_call(text: str, tools: Sequence[Mapping[str, Any]]) -> ToolCall | None:
-    """Read a text that is a call of a known tool; None for any other text."""
+    """Return the call of a known tool that a text holds; None for any other text."""
     try:
         plain = parse_json(text, "")
     except DataError:

@@ -1,4 +1,4 @@
-"""The architectures that are written out in this package, and the configuration of their models; without torch."""
+"""The architectures that this package implements, and the configuration of their models. Does not import torch."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Self
 class Architecture(NamedTuple):
     """An architecture's additions to the common layer: norm, attention with rotary positions, sum, norm, gated SiLU, sum.
 
-    `biases` are those of queries, keys and values, `head_norms` those of every query and key head; `head_width` and `window`
-    are the defaults where `config.json` leaves them out.
+    `biases`: queries, keys and values have biases. `head_norms`: every query and key head has a norm. `head_width` and `window`
+    are defaults for a `config.json` without these keys.
     """
 
     biases: bool = False
@@ -27,13 +27,13 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "qwen2": Architecture(biases=True),
     "qwen3": Architecture(head_norms=True, head_width=128),
 }
-"""By `model_type`."""
+"""The implemented architectures by `model_type`."""
 ROPE_TYPES = frozenset({"default", "dynamic", "linear", "llama3", "yarn"})
-"""Rotary embeddings whose angles depend on the position alone, as long as a text fits the model's context."""
+"""Rotary embeddings whose angles depend only on the position, for texts that fit into the model's context."""
 
 
 def fits(config: Any) -> bool:
-    """Return whether the passes of this package compute what a model with this configuration computes."""
+    """Return whether this package implements the forward pass of a model with this configuration."""
     architecture = ARCHITECTURES.get(getattr(config, "model_type", ""))
     if architecture is None:
         return False
@@ -51,7 +51,7 @@ def fits(config: Any) -> bool:
 
 @dataclass(frozen=True)
 class DecoderConfig:
-    """A `config.json` of one of the architectures; the names are those of the file, and so of `transformers`."""
+    """The `config.json` of a model with one of the architectures. The fields have the names of the file's keys."""
 
     model_type: str
     vocab_size: int
@@ -76,7 +76,7 @@ class DecoderConfig:
 
     @classmethod
     def read(cls, declared: Mapping[str, Any]) -> Self | None:
-        """Return the configuration that a file declares, with its defaults; None if it does not fit."""
+        """Return the configuration that a `config.json` declares, with defaults for missing keys; None if it does not fit."""
         rope = {"rope_theta": declared.get("rope_theta", 10_000.0), "rope_type": "default"}
         rope |= declared.get("rope_scaling") or {}
         rope |= declared.get("rope_parameters") or {}
@@ -88,5 +88,5 @@ class DecoderConfig:
         return cls(**{"num_key_value_heads": heads, "head_dim": width, **known, "rope_parameters": rope})
 
     def get_text_config(self) -> Self:
-        """Return itself, as the configuration of a model that reads nothing but text."""
+        """Return this configuration, since the model reads only text."""
         return self

@@ -1,7 +1,7 @@
-"""The cache of keys and values of a session: one slot per row, every row packed from column 0, so that no column is ever a hole.
+"""The key-value cache of a session: one slot per row, which the row fills from column 0 without gaps.
 
-What a pass writes beyond a row's length (padding) is never seen: a query sees columns up to its own position, and the next real
-token overwrites it. So a slot can be handed on without being cleared.
+A query sees only the columns up to its own position. So padding that a pass writes beyond a row's length is never seen, until
+the next real token overwrites it, and a slot can be reused without being cleared.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from torch import Tensor
 Integers = NDArray[np.int64]
 
 _MAX_WHOLE_BYTES = 1 << 25
-"""Stores up to this size are made for the whole context at once; larger ones grow."""
+"""Caches up to this size are allocated for the whole context at once; larger ones grow."""
 
 
 class Chunks:
-    """Tokens that enter the cache: row i's are the next `lengths[i]` of `ids` and go to its slot from `first[i]` on.
+    """Tokens to add to the cache: row i adds the next `lengths[i]` tokens of `ids` to slot `slots[i]`, from column `first[i]` on.
 
-    `adapters`: the number of each row's adapter, where a batch has several.
+    `adapters` holds the number of each row's adapter if a batch has several.
     """
 
     __slots__ = ("adapters", "columns", "ends", "first", "ids", "lengths", "seen", "single", "slots")
@@ -33,10 +33,10 @@ class Chunks:
         self.ids, self.slots, self.first, self.lengths, self.adapters = ids, slots, first, lengths, adapters
         self.ends = np.cumsum(lengths)
         self.seen = first + lengths
-        """Columns that each row's last token sees."""
+        """The number of columns that each row's last token sees."""
         self.columns = int(self.seen.max())
         self.single = len(ids) == len(slots)
-        """True if every row is given one token."""
+        """True if every row adds one token."""
 
     @property
     def in_front(self) -> bool:
@@ -51,7 +51,7 @@ class Chunks:
         return np.repeat(self.slots, self.lengths), positions
 
     def split(self, most: int) -> Iterator[tuple[slice, Chunks]]:
-        """Cut into runs of rows with at most this many tokens; a longer row is a run of its own."""
+        """Yield slices of rows with at most `most` tokens, each with its chunks. A row with more tokens is a slice by itself."""
         start = 0
         while start < len(self.slots):
             begun = int(self.ends[start - 1]) if start else 0
@@ -63,7 +63,7 @@ class Chunks:
 
 
 class KVCache:
-    """Keys and values of all layers, each [slots, heads, columns, width]: attention reads whole runs of memory."""
+    """Keys and values of all layers, each [slots, heads, columns, width], so that attention reads contiguous memory."""
 
     def __init__(self, layers: int, heads: int, width: int, dtype: torch.dtype, device: torch.device) -> None:
         self.layers, self.heads, self.width = layers, heads, width
@@ -75,14 +75,14 @@ class KVCache:
         self._allocate(0, 0)
 
     def _allocate(self, count: int, columns: int) -> None:
-        """Move to larger stores, one at a time, so that the old and the new never exist together completely."""
+        """Move to larger tensors, one at a time, so that all old and all new tensors never exist at once."""
         shape = (count, self.heads, columns, self.width)
-        self._lines: list[Tensor] = []  # views, which would keep the old ones
+        self._lines: list[Tensor] = []  # drops views that would keep the old tensors alive
         for stores in (self.keys, self.values):
             for layer in range(self.layers):
                 if self.device.type != "cpu" or not all(shape):
                     fresh = torch.zeros(shape, dtype=self.dtype, device=self.device)
-                else:  # numpy takes zero pages from the system, which become memory when written, where torch fills them
+                else:  # numpy takes zero pages, which use memory only when they are written; torch would write all of them
                     plain = np.zeros(int(np.prod(shape)) * self.dtype.itemsize, dtype=np.uint8)
                     fresh = torch.from_numpy(plain).view(self.dtype).view(shape)
                 if len(stores) <= layer:
@@ -94,7 +94,7 @@ class KVCache:
         self.count, self.columns = count, columns
 
     def reserve(self, count: int, columns: int, context: int) -> None:
-        """Grow: at once to the maximum if that is small, else by half, so that growing is rare."""
+        """Make room for `count` slots of `columns` columns: for the whole context if that is small, else by half steps."""
         if count <= self.count and columns <= self.columns:
             return
         count = self.count if count <= self.count else max(count, self.count * 3 // 2)
@@ -105,7 +105,7 @@ class KVCache:
         self._allocate(count, max(columns, self.columns))
 
     def find_cells(self, slots: Integers, positions: Integers) -> Tensor:
-        """Return where the heads of tokens are written: an index into the lines of a store, [tokens * heads]."""
+        """Return the indices at which `write` stores the heads of tokens, [tokens * heads]."""
         self.used = max(self.used, int(positions.max()) + 1)
         lines = slots[:, None] * self.heads + self._heads
         return torch.from_numpy((lines * self.columns + positions[:, None]).ravel()).to(self.device)
@@ -116,7 +116,7 @@ class KVCache:
             lines.index_copy_(0, cells, new.to(self.dtype).reshape(-1, self.width))
 
     def copy_slots(self, targets: Sequence[int], sources: Sequence[int], columns: int | None = None) -> None:
-        """Copy slots, all at once: `targets[i]` takes the content of `sources[i]`, or its first `columns` columns."""
+        """Copy slots simultaneously: `targets[i]` gets the content of `sources[i]`, or its first `columns` columns."""
         to, of = (torch.tensor(slots, device=self.device) for slots in (targets, sources))
         for store in (*self.keys, *self.values):
             held = store[:, :, : self.used if columns is None else columns]

@@ -1,9 +1,9 @@
-"""The next token of growing rows, without gradients: the decoder over a cache of keys and values.
+"""The decoder over a key-value cache, without gradients: it computes the next token of growing rows.
 
-It reads the weights of the model, with adapters merged on the way where nothing of them is lost, and does the same arithmetic in
-a third of the calls. It also leaves out what is not needed: the last layer computes keys and values of all tokens, and everything
-else only for the tokens that are asked for; long chunks attend in blocks, which leaves out most of what lies above the diagonal;
-and where few tokens are allowed, only their logits are computed.
+It uses the weights of the model, with adapters merged unless rounding would lose them, and does the same arithmetic in a third
+of the calls. It also skips unneeded work. The last layer computes keys and values of all tokens, but everything else only for
+the last token of each row. Long chunks attend in blocks, which skips most scores above the diagonal. Where few tokens are
+allowed, only their logits are computed.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from fedagentgym.agents.model.cache import Chunks, KVCache
 from fedagentgym.agents.model.layer import Angles, Layer, Linear, Separate, compute_angles
 
 _MAX_PACKED_PARAMETERS = 30_000_000
-"""Parameters up to which projections of one input are copied into one matrix, adapters merged: fewer operations, but twice the
-memory, and a pass over all of it. Larger models read their own weights and add the products with the adapters, which are small;
-so do models in bfloat16, whose weights would round an adapter's small changes away."""
+"""Models of at most this many parameters copy projections of one input into one matrix, with adapters merged. This takes fewer
+operations, but twice the memory and a pass over all weights. Larger models use their own weights and add the small products with
+the adapters. So do adapted models in bfloat16, in which merging would round an adapter's small changes away."""
 _MAX_TOKENS_PER_PASS = 4096
-"""Bounds the memory of long prompts, and keeps a small model's work in the processor's cache."""
+"""Limits the memory of long prompts, and keeps a small model's work in the processor's cache."""
 _QUERY_BLOCK = 64
-"""Queries of one row that attend together: what lies above the diagonal is computed within a block only."""
+"""Queries of one row that attend together. Scores above the diagonal are computed only within such a block."""
 
 
 class _Span(NamedTuple):
-    """Queries `start` to `stop` of a pass: those of one row that see its first `columns` columns, up to their own."""
+    """Queries `start` to `stop` of a pass, all of the row in `slot`. The last of them sees the first `columns` columns."""
 
     start: int
     stop: int
@@ -41,20 +41,20 @@ class _Span(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """One query for each of the first slots, and which columns it sees: [rows * groups, 1, columns], or one number for all."""
+    """One query for each of the first slots. `mask` [rows * groups, 1, columns] is added to the scores; it may be one number."""
 
     columns: int
     mask: Tensor
 
 
 class CachedDecoder:
-    """`Forward` on the weights of a model that `fits`."""
+    """Implements `Forward` with the weights of a model for which `fits` is true."""
 
     def __init__(
         self, model: Any, device: torch.device, slots: KVCache | None = None, adapters: AdapterBatch | None = None
     ) -> None:
-        """`slots` are those of an earlier decoder of the same model, which no session uses any more. With `adapters` every row
-        has one of these in place of the model's own."""
+        """`slots` may be the cache of an earlier decoder of the same model, if no session uses that cache any more. With
+        `adapters`, every row uses one adapter of this batch in place of the model's own."""
         causal = model.get_base_model() if hasattr(model, "get_base_model") else model
         config, body = causal.config, causal.model
         self.heads, self.groups = config.num_attention_heads, config.num_key_value_heads
@@ -107,7 +107,7 @@ class CachedDecoder:
         return logits if choices is None else logits.gather(1, choices)
 
     def _plan_last(self, chunks: Chunks) -> list[_Span] | _Batch:
-        """Return what the last token of each row sees: in one batch if the rows stand in front, else row by row."""
+        """Plan the attention of each row's last token. Returns one batch if the rows are in the first slots, else spans."""
         if not chunks.in_front:
             seen = zip(chunks.slots.tolist(), chunks.seen.tolist(), strict=True)
             return [_Span(row, row + 1, slot, columns) for row, (slot, columns) in enumerate(seen)]
@@ -120,7 +120,7 @@ class CachedDecoder:
     def _attend(
         self, index: int, cells: Tensor, view: list[_Span] | _Batch, queries: Tensor, keys: Tensor, values: Tensor
     ) -> Tensor:
-        """Store the keys and values of this layer, and let the queries attend to what their rows hold."""
+        """Store the keys and values of this layer, and let the queries attend to the cached tokens of their rows."""
         self.slots.write(index, cells, keys, values)
         held = self.slots.keys[index], self.slots.values[index]
         if isinstance(view, _Batch):  # one query per row: for so little work two products beat the fused kernel
@@ -149,15 +149,18 @@ class CachedDecoder:
 
 @lru_cache(maxsize=4)
 def _tabulate_positions(rotary: Any, count: int, device: torch.device, dtype: torch.dtype) -> tuple[Angles, Tensor]:
-    """Tabulate rotations, and the mask of a block of queries for the longest row; a shorter row takes the columns at its right
-    end. Cached, since every session has a decoder of its own."""
+    """Return the rotations of `count` positions, and the mask of a block of queries in the longest row.
+
+    Shorter rows take columns at the right end of the mask. The result is cached, since every session makes its own decoder.
+    """
     angles = compute_angles(rotary, torch.arange(count, device=device), dtype)
     ahead = torch.full((_QUERY_BLOCK, _QUERY_BLOCK), torch.finfo(dtype).min, dtype=dtype, device=device).triu(1)
     return angles, F.pad(ahead, (count, 0))
 
 
 def merge_layer(layer: Any, norm: _Normalizer, packed: bool, adapters: AdapterBatch | None = None) -> Layer:
-    """Return a layer that runs its weights, adapters merged; `packed`: projections of one input are one matrix."""
+    """Return a layer that computes with the weights of a module. With `packed`, projections of one input become one matrix, and
+    adapters are merged; `adapters` are used in place of the module's own."""
     attention, mlp = layer.self_attn, layer.mlp
     read: Callable[[Sequence[Any]], Any] = _Packed.read if packed else _read_separate
     read_one: Callable[[Any], Linear] = partial(_Projection.read, merged=packed)
@@ -183,7 +186,7 @@ def merge_layer(layer: Any, norm: _Normalizer, packed: bool, adapters: AdapterBa
 
 
 class _Projection(NamedTuple):
-    """A projection; with an adapter that is not merged, `low` reads the input and `high` adds to the output."""
+    """A projection. If it has an adapter that is not merged, `low` and `high` are the adapter's two factors."""
 
     weight: Tensor
     bias: Tensor | None
@@ -218,7 +221,7 @@ class _Projection(NamedTuple):
 
 
 class _Packed(NamedTuple):
-    """Projections of one input as one matrix; their outputs are views of its own."""
+    """Projections of one input, computed as one matrix. The outputs are views of one tensor."""
 
     weight: Tensor
     bias: Tensor | None
@@ -248,27 +251,28 @@ def _read_separate(modules: Sequence[Any]) -> Separate:
 
 
 class AdapterBatch:
-    """The low-rank updates of several learners on one frozen model, of which each row of a pass has one.
+    """The low-rank adapters of several learners on one frozen model. Each row of a pass uses one of them.
 
-    The factors of all adapters stand side by side. A product of the states with all first factors gives `count * rank` numbers a
-    token; those of the other adapters are set to zero, and a product with all second factors adds what is left. For a few tokens
-    of a row that is less work than to sort them. Long stretches with the same adapter are multiplied with its factors alone.
+    The factors of all adapters are concatenated. The product of the states with all first factors has `count * rank` numbers for
+    each token. The numbers of the other adapters are set to zero, and the product with all second factors is added to the output.
+    For a few tokens per row this is less work than sorting them by adapter. Long stretches of tokens with the same adapter are
+    multiplied with its factors alone.
 
     Args:
-        count: Adapters for which there is room.
-        rank: Their rank.
-        device: Where they are.
+        count: The most adapters that it can hold.
+        rank: The rank of all adapters.
+        device: The device of the factors.
     """
 
     def __init__(self, count: int, rank: int, device: torch.device) -> None:
         self.count, self.rank, self.device = count, rank, device
         self._places: list[tuple[Any, Tensor, Tensor]] = []
-        """Each adapted module, and where its factors are: [input, adapters, rank] and [adapters, rank, output]."""
+        """Each adapted module with views of its factors: [input, adapters, rank] and [adapters, rank, output]."""
         self._others: dict[int, Tensor] = {}
         self._stretches: dict[int, list[tuple[int, int, int]] | None] = {}
 
     def stack(self, modules: Sequence[Any]) -> tuple[Tensor, list[Tensor]]:
-        """Make room for the factors of modules with one input: the first ones side by side, the second ones of each module."""
+        """Allocate factors for modules with one input. Returns all first factors as one matrix, and the second ones by module."""
         width, inner = modules[0].get_base_layer().weight.shape[1], self.count * self.rank
         kind = list_adapters(modules[0])[0][0].dtype
         low = torch.zeros(width, len(modules) * inner, dtype=kind, device=self.device)
@@ -283,7 +287,9 @@ class AdapterBatch:
 
     @torch.no_grad()
     def load(self, adapter: int) -> bool:
-        """Copy the model's present adapter. False if a number in it is not finite: in a batch it would spoil the other rows."""
+        """Copy the model's present adapter to number `adapter`.
+
+        Returns False, without copying, if one of its numbers is not finite, since that would spoil other rows of a batch."""
         factors = [list_adapters(module)[0] for module, _, _ in self._places]
         if not all(bool(torch.isfinite(part).all()) for low, high, _ in factors for part in (low, high)):
             return False
@@ -293,7 +299,7 @@ class AdapterBatch:
         return True
 
     def place(self, chunks: Chunks) -> None:
-        """Note the adapter of each token of a pass, and of each row's last token: the last layer ends with these alone."""
+        """Note the adapters of all tokens of a pass, and of the rows' last tokens, with which alone the last layer ends."""
         rows = np.zeros(len(chunks.slots), dtype=np.int64) if chunks.adapters is None else chunks.adapters
         self._others, self._stretches = {}, {}
         for tokens in (np.repeat(rows, chunks.lengths), rows):
@@ -307,7 +313,7 @@ class AdapterBatch:
             self._others[len(tokens)] = others.repeat_interleave(self.rank, 1).unsqueeze(1)
 
     def add(self, outputs: Sequence[Tensor], hidden: Tensor, low: Tensor, highs: Sequence[Tensor]) -> None:
-        """Add each token's update to the outputs of some modules."""
+        """Add the adapter's product of each token to the outputs of some modules."""
         stretches, hidden = self._stretches[len(hidden)], hidden.to(low.dtype)
         if stretches is None:
             inner = (hidden @ low).view(len(hidden), len(highs), -1)
@@ -324,7 +330,7 @@ class AdapterBatch:
 
 
 _LONG_STRETCH = 32
-"""Average number of tokens of a stretch from which on each stretch is multiplied on its own."""
+"""If stretches have at least this many tokens on average, each stretch is multiplied separately."""
 
 
 def _add_product(output: Tensor, inner: Tensor, high: Tensor) -> None:
@@ -335,8 +341,8 @@ def _add_product(output: Tensor, inner: Tensor, high: Tensor) -> None:
 
 
 class _Adapted(NamedTuple):
-    """Projections of one input with the adapters of a batch: `weights` are those of each, or of all in one matrix. `adapted` are
-    the outputs that have an adapter."""
+    """Projections of one input with the adapters of a batch. `weights` holds a matrix for each projection, or one matrix for all;
+    `adapted` lists the projections that have adapters."""
 
     weights: list[tuple[Tensor, Tensor | None]]
     sizes: list[int]
@@ -416,8 +422,8 @@ def _read_base(module: Any) -> tuple[Tensor, Tensor | None]:
 
 
 class _Normalizer:
-    """The RMSNorm of states. On a CPU in single precision the mean of squares is a matrix product, which takes few rows half
-    the library's time."""
+    """The RMSNorm of states. On a CPU in single precision the mean of squares is computed as a matrix product, which for few
+    rows takes half the time of torch's own norm."""
 
     def __init__(self, width: int, epsilon: float, exact: bool, device: torch.device) -> None:
         self.epsilon = epsilon
@@ -432,7 +438,7 @@ class _Normalizer:
         return torch.addmm(epsilon, hidden * hidden, column).rsqrt_().mul(hidden).mul_(weight)
 
     def heads(self, weight: Tensor, vectors: Tensor) -> Tensor:
-        """The norm of every query or key head."""
+        """Normalize every query or key head."""
         return F.rms_norm(vectors, weight.shape, None, self.epsilon) * weight
 
 
@@ -448,12 +454,12 @@ def list_adapters(module: Any) -> list[tuple[Tensor, Tensor, float]]:
 
 
 def keeps_changes(dtype: torch.dtype) -> bool:
-    """Return whether small changes can be added to weights of this type: bfloat16 would round most of them away."""
+    """Return whether small changes can be added to weights of this type; bfloat16 would round most of them away."""
     return dtype.itemsize >= 4
 
 
 def merge_weight(module: Any) -> Tensor:
-    """Return a linear (or embedding) module's weight with its adapters added, rounded once; the module is left alone."""
+    """Return a linear (or embedding) module's weight with its adapters added, rounded once; the module is not changed."""
     plain = module.get_base_layer() if hasattr(module, "get_base_layer") else module
     weight: Tensor = plain.weight.detach()
     stored, adapters = weight.dtype, list_adapters(module)
@@ -465,7 +471,7 @@ def merge_weight(module: Any) -> Tensor:
 
 
 def _plan_rows(chunks: Chunks) -> list[_Span]:
-    """Return the cached tokens that each row's queries attend to, block by block; the short block is a row's first."""
+    """Return the spans of all rows: blocks of `_QUERY_BLOCK` queries, of which the first of a row may be shorter."""
     spans = []
     rows = zip(chunks.ends.tolist(), chunks.lengths.tolist(), chunks.slots.tolist(), chunks.seen.tolist(), strict=True)
     for end, length, slot, seen in rows:

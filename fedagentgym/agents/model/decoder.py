@@ -1,7 +1,7 @@
-"""A decoder as a plain torch module, with the names of `transformers`, and its folder: config.json and safetensors.
+"""A decoder as a plain torch module with the parameter names of `transformers`, and its folder: config.json and safetensors.
 
-The modules hold weights; what is computed with them stands in `layer`, `packed` and `cached`. A folder that this module writes is
-an ordinary model folder for `transformers`, whose weights it also reads, in one file or in several.
+The modules only hold weights; the computation is in `layer`, `packed` and `cached`. A folder that `Decoder.save` writes is an
+ordinary model folder for `transformers`, and `Decoder.read` reads folders of `transformers` with one or several weight files.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Decoder(nn.Module):
     Its weights are drawn as `transformers` draws them: the same bits for the same configuration and state of torch's generator.
 
     Args:
-        config: What its `config.json` says.
+        config: The contents of its `config.json`.
     """
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -137,7 +137,7 @@ class Decoder(nn.Module):
 
     @classmethod
     def read(cls, folder: Path, config: DecoderConfig) -> Decoder:
-        """Read the model of a folder, in single precision; its weights are in one file, or in those that an index names."""
+        """Read the model of a folder in single precision. Its weights are in one file, or in the files that an index names."""
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
@@ -165,7 +165,7 @@ class Decoder(nn.Module):
         return model.eval()
 
     def to_transformers(self) -> Any:
-        """Return the same model as `transformers` has it: for adapters, GPUs and other libraries."""
+        """Return a `transformers` model with the same weights, for adapters, GPUs and other libraries."""
         transformers = require("transformers", "train")
         config = transformers.AutoConfig.for_model(**asdict(self.config))
         with torch.random.fork_rng(devices=[]):
@@ -228,20 +228,20 @@ def _draw_weights(module: nn.Module, config: DecoderConfig) -> None:
 
 
 def compute_frequencies(config: DecoderConfig) -> tuple[Tensor, float]:
-    """Return the angle by which each pair of numbers is turned from a position to the next, and the scale of the result."""
+    """Return the angle by which each pair of dimensions is rotated per position, and the scale of the rotated vectors."""
     rope, width = config.rope_parameters, config.head_dim
     plain = 1.0 / (rope["rope_theta"] ** (torch.arange(0, width, 2, dtype=torch.float32, device="cpu") / width))
     if rope["rope_type"] == "linear":
         return plain / rope["factor"], 1.0
     if rope["rope_type"] == "llama3":
-        # slow rotations are slowed down by a factor, fast ones are kept, and between them it is blended
+        # slow rotations are slowed down by a factor, fast ones are kept, and those in between are blended
         low, high = rope["low_freq_factor"], rope["high_freq_factor"]
         turns = rope["original_max_position_embeddings"] / (2 * math.pi / plain)
         share = ((turns - low) / (high - low)).clamp(0, 1)
         return (1 - share) * plain / rope["factor"] + share * plain, 1.0
     if rope["rope_type"] != "yarn":
         return plain, 1.0
-    # YaRN blends linearly in the number of the pair, and has a scale that sharpens attention
+    # YaRN blends linearly in the index of the pair, and has a scale that sharpens attention
     context = rope["original_max_position_embeddings"]
     factor = rope.get("factor") or config.max_position_embeddings / context
     low, high = (

@@ -1,20 +1,20 @@
 """Sessions on a torch model: many growing rows over one slot cache.
 
-What a row holds is a list of token ids, of which the first `cached` have keys and values. Everything else follows: given
-tokens are only noted; the next `generate` runs whatever is not cached (the last reply's stop token, the observation) in one
-go, rows of similar length together, and then goes on token by token. A new row starts from the longest prefix that any slot
-holds, which covers siblings that enter later and windows re-rendered every turn. Rows that run together form a tree, and what
-several of them begin with, such as instructions, is run once.
+A row is a list of token ids, of which the first `cached` have keys and values. Appending tokens only extends the list. The next
+`generate` runs all tokens that are not cached (the last reply's stop token, the observation) in one pass, rows of similar length
+together, and then continues token by token. A new row starts from the longest prefix that any slot holds, which covers siblings
+that enter later and windows that are rendered again every turn. Rows that run together form a prefix tree, and a prefix of
+several rows, such as the instructions, is run once.
 
-Tokens are drawn by inverse CDF with one uniform per row, with the log-probability under exactly that distribution. A constraint
-often leaves a single token. Such a token needs no model: it is appended at once, with log-probability 0, and reaches the model
-with the next chunk. So the model only runs where there is a choice.
+Each token is drawn by inverse CDF with one uniform, and recorded with its log-probability under exactly that distribution. A
+constraint often allows a single token. Such a token needs no model: it is appended at once, with log-probability 0, and reaches
+the model with the next chunk. So the model only runs where there is a choice.
 
-Rows that hold the same tokens so far share a *lane*, a slot of the cache; one of them, the owner, has this slot. Copies of a task
-are equal for long: most of a group's replies share their beginnings, and greedy ones are the same throughout.
+Rows that hold the same tokens so far share a *lane*, a slot of the cache, which belongs to one of them, the owner. Copies of a
+task often stay equal: most replies of a group share their beginnings, and greedy replies are the same throughout.
 
-Rows may have different adapters. Keys and values depend on the adapter, so only rows of one adapter share anything: where texts
-are compared, a token stands for itself and its row's adapter.
+Rows may have different adapters. Keys and values depend on the adapter, so only rows of the same adapter share anything. For
+comparisons each token is marked with its row's adapter.
 """
 
 from __future__ import annotations
@@ -45,28 +45,28 @@ class _Row(SessionRow):
     slot: int
     cached: int
     fresh: bool = True
-    """True if it has not been run yet."""
+    """True if the row has not been run yet."""
     adapter: int = 0
 
     def read(self, stop: int | None = None) -> Sequence[int]:
-        """Return its tokens up to `stop`, marked with its adapter, for comparisons with other rows."""
+        """Return the row's tokens up to `stop`, marked with its adapter, for comparisons with other rows."""
         ids = self.ids[:stop]
         return [token + (self.adapter << _ADAPTER_BIT) for token in ids] if self.adapter else ids
 
 
 _ADAPTER_BIT = 20
-"""Marked tokens have the number of their row's adapter from this bit on; no vocabulary is as large."""
+"""A marked token holds the number of its row's adapter from this bit on. Every vocabulary has fewer than 2^20 tokens."""
 MAX_ADAPTERS = 1 << 31 - _ADAPTER_BIT - 1
 
 
 class TorchSession(Session):
-    """Rows of a torch model, over a `Forward`. `on_close` gives back what the policy lent (merged adapters)."""
+    """A session of a torch model. `on_close` undoes what the policy did for the session, such as merging adapters."""
 
     def __init__(self, forward: Forward, context_length: int, stop_ids: frozenset[int], on_close: Any = None) -> None:
         super().__init__(context_length, on_close)
         self.forward, self.slots = forward, forward.slots
         self.stop_ids = stop_ids
-        """Replies end at these tokens and no others."""
+        """The tokens at which a reply ends."""
         self._rows: dict[int, _Row] = {}
         self._free = list(range(self.slots.count))
         self._held = np.full((self.slots.count, self.slots.columns), -1, dtype=np.int32)
@@ -110,7 +110,9 @@ class TorchSession(Session):
         return list(opened)
 
     def _find_longest_prefix(self, ids: Sequence[int]) -> tuple[int, int | None]:
-        """Return how many leading tokens some slot holds, and which; the last token is always left to be run."""
+        """Return the length of the longest prefix of `ids` that a slot holds, without the last token, and the slot.
+
+        The last token is always run, since its logits are needed."""
         if not len(self._held) or len(ids) <= _MIN_SHARED_PREFIX:
             return 0, None
         differs = self._held[:, : len(ids) - 1] != np.array(ids[:-1], dtype=np.int32)
@@ -122,7 +124,7 @@ class TorchSession(Session):
         return best, free[0] if free else int(lengths.argmax())
 
     def forget(self, adapter: int) -> None:
-        """Note that an adapter has new weights: keys and values that the former ones gave are not used again."""
+        """Discard the cached keys and values of an adapter, whose weights have changed."""
         self._held[self._held >> _ADAPTER_BIT == adapter] = -1
 
     def _reserve(self, rows: int, columns: int) -> None:
@@ -151,7 +153,7 @@ class TorchSession(Session):
     _continue = continue_rows
 
     def _run_common_beginnings(self, rows: list[_Row]) -> None:
-        """Run what several rows begin with once: level by level of their tree, where it saves more tokens than a pass costs."""
+        """Run common prefixes of rows once, level by level of their tree, where this saves more tokens than a pass costs."""
         for row in rows:
             row.fresh = False
         distinct = {tuple(row.read()): row for row in sorted(rows, key=lambda row: row.cached)}
@@ -181,7 +183,7 @@ class TorchSession(Session):
         decoding: Decoding,
         constraints: Sequence[Constraint | None],
     ) -> list[Completion]:
-        """Run the model wherever a constraint leaves a choice; rows reach their next choice after different numbers of tokens."""
+        """Run the model where a constraint allows several tokens. Rows reach such places after different numbers of tokens."""
         most, device = decoding.max_new_tokens, self.slots.device
         replies = [
             ConstrainedReply(row.ids, rule, most, self.stop_ids) for row, rule in zip(rows, constraints, strict=True)
@@ -202,7 +204,7 @@ class TorchSession(Session):
         return [reply.complete() for reply in replies]
 
     def _generate_freely(self, rows: list[_Row], uniforms: NDArray[np.float64], decoding: Decoding) -> list[Completion]:
-        """Let all rows generate a token at a time, rows with equal tokens as one."""
+        """Let all rows generate one token at a time. Rows with equal tokens run as one."""
         most, stops = decoding.max_new_tokens, np.array(sorted(self.stop_ids))
         tokens, logprobs = np.zeros((len(rows), most), dtype=np.int64), np.zeros((len(rows), most))
         starts, lengths = np.array([len(row.ids) for row in rows]), np.full(len(rows), most)
@@ -220,7 +222,7 @@ class TorchSession(Session):
             lengths[lanes.rows[ended]] = step + 1
             if step == most - 1 or ended.all():
                 break
-            # diverging rows get the next slots, and a copy of their tokens so far
+            # diverging rows get the next slots, with a copy of the keys and values so far
             handed, forks = lanes.part(said, ended)
             for before, after in handed:
                 rows[before].slot, rows[after].slot = rows[after].slot, rows[before].slot
@@ -263,11 +265,11 @@ class TorchSession(Session):
         lanes.reorder(sorted(live, key=lambda lane: rows[lanes.owners[lane]].slot))
 
     def _run(self, rows: list[_Row], choices: Tensor | None = None, ends: Sequence[int] | None = None) -> Tensor:
-        """Run the rows' tokens beyond their caches, or those up to `ends`.
+        """Run the rows' tokens that are not cached, or only those up to `ends`.
 
-        Returns the logits after the last token of each row: all of them, or those of `choices`.
+        Returns the logits after the last token of each row, for the whole vocabulary or for `choices`.
 
-        Rows with equal tokens and requests run once. Siblings stay together until their replies differ; early in an episode this
+        Rows with equal tokens and choices run once. Siblings run as one until their replies differ; early in an episode this
         saves most of a group's work.
         """
         texts = [tuple(row.read(None if ends is None else ends[index])) for index, row in enumerate(rows)]
@@ -305,9 +307,9 @@ class TorchSession(Session):
         return logits
 
     def _bring(self, rows: list[_Row], lanes: Lanes, chosen: Sequence[int], first: int) -> None:
-        """Move the chosen rows into the slots from `first` on, moving only those that are elsewhere.
+        """Move the chosen rows into the slots from `first` on, if they are not there yet.
 
-        The rows there move to the freed slots; a slot whose tokens another row's slot holds is not copied.
+        Rows that leave these slots take the freed ones. The slot of a row that shares another row's lane is not copied.
         """
         wanted = range(first, first + len(chosen))
         taken = {rows[index].slot for index in chosen}
@@ -327,13 +329,14 @@ class TorchSession(Session):
 
 
 def _list_adapters(rows: Sequence[_Row]) -> Indices | None:
-    """Return the number of each row's adapter; None if no row has another than the first."""
+    """Return the number of each row's adapter; None if all are 0."""
     return np.array([row.adapter for row in rows]) if any(row.adapter for row in rows) else None
 
 
 def _iter_levels(texts: Sequence[Sequence[int]]) -> Iterator[list[tuple[list[int], int]]]:
-    """Yield the branches of the tree of some rows of tokens, level by level from the root on: two or more rows, by their indices,
-    and how many tokens they have in common."""
+    """Yield the branches of the prefix tree of some texts, level by level from the root.
+
+    A branch is the indices of two or more texts, and the number of tokens that these texts have in common."""
     rows = [np.array(text, dtype=np.int64) for text in texts]
     order = sort_rows(rows)
     common = [count_shared(rows[one], rows[other]) for one, other in pairwise(order)]
@@ -352,7 +355,7 @@ def _iter_levels(texts: Sequence[Sequence[int]]) -> Iterator[list[tuple[list[int
 
 
 class ConstrainedReply:
-    """One reply, which is appended to `ids` as it grows. `choices`: what may come next; None for any token."""
+    """One reply, which is appended to `ids` as it grows. `choices` are the tokens that may come next; None allows all."""
 
     def __init__(self, ids: list[int], rule: Constraint | None, most: int, stop_ids: frozenset[int]) -> None:
         self.rule, self.over, self.said = rule, False, 0
@@ -366,7 +369,7 @@ class ConstrainedReply:
             self.say()
 
     def say(self, token: int | None = None, logprob: float = 0.0) -> None:
-        """Append a token drawn from the choices, if there is one, and the tokens that are forced then."""
+        """Append a drawn token, if one is given, and all tokens that are forced after it."""
         while True:
             if token is not None:
                 self._ids.append(token)
@@ -391,16 +394,17 @@ class ConstrainedReply:
 
 
 class Fork(NamedTuple):
-    """Rows that need a lane of their own, the owner first; so far they have the tokens in the slot of the row `source`."""
+    """Rows that need a new lane, its owner first. Their tokens so far are in the slot of the row `source`."""
 
     rows: list[int]
     source: int
 
 
 class Lanes:
-    """`rows` are still generating, each in its `lane` at a `place`; `owners[lane]` is the row with this slot.
+    """The rows that share a slot. `rows` are those still generating, each in its `lane` at a `place`; `owners[lane]` is the row
+    to which the lane's slot belongs.
 
-    `sources[row]` leads to the row whose slot holds a row's tokens: itself, or another with the same tokens.
+    Following `sources[row]` leads to the row whose slot holds the row's tokens: itself, or another row with the same tokens.
     """
 
     def __init__(self, texts: Sequence[Sequence[int]], cached: Sequence[int]) -> None:
@@ -413,7 +417,7 @@ class Lanes:
         self._set_members(members)
 
     def _set_members(self, members: Sequence[Sequence[int]]) -> None:
-        """Note the members of every lane, its owner first."""
+        """Set the members of every lane; its owner comes first."""
         for rows in members:
             for row in rows:
                 self.sources[row] = rows[0]
@@ -422,7 +426,7 @@ class Lanes:
         self._tabulate(every, np.repeat(np.arange(len(members)), counts))
 
     def _tabulate(self, rows: Indices, lane: Indices) -> None:
-        """Make a table of the rows (in the order of lanes) with a line for each lane; free places are filled with row 0."""
+        """Build the table of rows, with a line for each lane, from rows in the order of lanes. Free places are filled with 0."""
         counts = np.bincount(lane, minlength=len(self.owners))
         self.rows, self.lane = rows, lane
         self.place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -436,7 +440,7 @@ class Lanes:
         return found
 
     def reorder(self, order: Sequence[int]) -> None:
-        """Renumber the lanes: `order` are the old numbers of those that stay."""
+        """Renumber the lanes. `order` lists the old numbers of the lanes that stay."""
         new = np.full(len(self.owners), -1)
         new[order] = np.arange(len(order))
         lane = new[self.lane]
@@ -445,9 +449,9 @@ class Lanes:
         self._tabulate(self.rows[sorting], lane[sorting])
 
     def part(self, said: Indices, ended: NDArray[np.bool_]) -> tuple[list[tuple[int, int]], list[Fork]]:
-        """Split the rows by their tokens; finished rows leave, and diverging ones wait for `add`.
+        """Split the lanes by the tokens of their rows. Finished rows leave, and diverging rows wait for `add`.
 
-        Returns the owners that have ended, each with the row that gets its slot, and the diverging rows.
+        Returns the owners that have finished, each with the row that gets its slot, and the diverging rows.
         """
         if self.table.shape[1] == 1:
             if ended.any():
@@ -475,7 +479,7 @@ class Lanes:
         return handed, forks
 
     def add(self, sets: Sequence[list[int]]) -> None:
-        """Give the rows of each set another lane."""
+        """Give each set of rows a new lane, which its first row owns."""
         lanes: list[list[int]] = [[] for _ in self.owners]
         for row, lane in zip(self.rows.tolist(), self.lane.tolist(), strict=True):
             lanes[lane].append(row)
@@ -498,11 +502,11 @@ class SampledTokens(NamedTuple):
 
 
 def sample_tokens(logits: Tensor, uniforms: Tensor, temperature: float, top_p: float = 1.0) -> SampledTokens:
-    """Draw a column per row of `logits` [rows, columns], or several: `uniforms` [rows] or [rows, draws].
+    """Draw one column per row of `logits` [rows, columns] with `uniforms` [rows], or several with `uniforms` [rows, draws].
 
-    The uniforms are strictly between 0 and 1, in float64. The cumulative sum runs in float64 and is compared with `u * total`, so
-    a token's chance is its probability to within float32's rounding of the probability itself. Columns at minus infinity are
-    never drawn.
+    The uniforms are strictly between 0 and 1, in float64. The cumulative sum is computed in float64 and compared with
+    `u * total`, so a token is drawn with its probability up to the float32 rounding of that probability. Columns at minus
+    infinity are never drawn.
     """
     if temperature == 0.0:
         best = logits.argmax(dim=-1, keepdim=True).expand(len(logits), uniforms[:1].numel())
@@ -527,7 +531,7 @@ def nucleus(logprobs: Tensor, top_p: float) -> Tensor:
 
 
 def make_choice_table(choices: Sequence[Sequence[int] | None], device: torch.device) -> Tensor | None:
-    """Stack sets of token ids, [rows, widest], filled up with -1; None if some row is not constrained."""
+    """Stack sets of token ids, [rows, widest], padded with -1. Returns None if a row is not constrained."""
     lists = [ids for ids in choices if ids is not None]
     if len(lists) < len(choices):
         return None
@@ -544,7 +548,7 @@ def sample_choices(
 
 
 def forbid_others(logits: Tensor, choices: Sequence[Sequence[int] | None]) -> Tensor:
-    """Set the logits of all but each row's choices to minus infinity; a row without a list keeps all."""
+    """Set the logits of all tokens but each row's choices to minus infinity. Rows without choices keep all logits."""
     allowed = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
     for line, ids in zip(allowed, choices, strict=True):
         line[slice(None) if ids is None else list(ids)] = True

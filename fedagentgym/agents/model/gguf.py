@@ -1,7 +1,7 @@
-"""Conversion of a GGUF file to an ordinary model folder: full weights, and a tokenizer that splits text as in training.
+"""Conversion of a GGUF file to an ordinary model folder: dequantized weights, and a tokenizer that splits text as in training.
 
-`transformers` reads the weights. The tokenizer is built here: the reader of `transformers` ignores how text is split before pairs
-are merged; for a model with separate digits, two line ends before a number would become other tokens.
+`transformers` reads the weights. The tokenizer is built here, because `transformers` ignores how a GGUF file's tokenizer splits
+text before it merges pairs: for a model that separates digits, two line ends before a number would become other tokens.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAMED_TOKENS = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown",
 
 
 def convert_gguf(file: Path, folder: Path) -> None:
-    """Write the model of a GGUF file into an existing folder: float32 weights, settings, tokenizer."""
+    """Write the model of a GGUF file into an existing folder: float32 weights, configuration and tokenizer."""
     gguf = require("gguf", "train")
     try:
         fields = {name: field.contents() for name, field in gguf.GGUFReader(file).fields.items()}
@@ -49,9 +49,9 @@ def convert_gguf(file: Path, folder: Path) -> None:
 
 
 def _read_model(file: Path) -> Any:
-    """Load the weights in full and remove the marks of compression, with which `transformers` 5 refuses to save.
+    """Load the weights dequantized, and remove the quantization settings, with which `transformers` 5 refuses to save a model.
 
-    The reader of `transformers` draws a progress bar that no setting turns off; errors are raised instead of printed.
+    Standard error is suppressed, since `transformers` draws a progress bar there that no setting turns off.
     """
     torch, transformers = require("torch", "train"), require("transformers", "train")
     logging = transformers.utils.logging

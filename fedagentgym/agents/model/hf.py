@@ -1,7 +1,7 @@
 """The interface between sessions and models, and its implementation by the model's own modules.
 
-Given a chunk of tokens per row, it returns the logits after each row's last token. `agents/model/cached.py` implements it with
-less work for Llama's family.
+Given a chunk of tokens per row, a `Forward` returns the logits after each row's last token. `agents/model/cached.py` has a faster
+implementation for Llama's family.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from fedagentgym.agents.model.cache import Chunks, KVCache
 from fedagentgym.base.errors import OptionError
 
 PASS_COST = 64
-"""The smallest cost of another pass, in tokens that take as long as its calls; a small model has a higher one."""
+"""The least overhead of a pass, counted in tokens that take the same time. Small models have a higher overhead."""
 MAX_TOKENS_PER_PASS = 32_768
-"""Tokens (padding included) in one pass: bounds the memory of long prompts."""
+"""The most tokens, including padding, in one pass. Limits the memory of long prompts."""
 
 _KINDS = ("full_attention", "sliding_attention")
 
 
 class Forward(Protocol):
-    """`pass_cost`: the cost of another pass, counted in tokens."""
+    """A model over a key-value cache. `pass_cost` is the overhead of a pass, counted in tokens that take the same time."""
 
     slots: KVCache
     pass_cost: int
@@ -34,14 +34,16 @@ class Forward(Protocol):
     def compute_logits(self, chunks: Chunks, choices: Tensor | None = None) -> Tensor:
         """Run the chunks into the cache and return the logits after each row's last token.
 
-        `choices` [rows, choices]: the tokens whose logits are wanted; None for the whole vocabulary.
+        `choices` [rows, choices] are the tokens whose logits are returned; None for the whole vocabulary.
         """
         ...
 
 
 class _Window(NamedTuple):
-    """The place of a padded chunk and what it attends to. `slots`: None for the first ones, which attention reads in place;
-    `real`: its tokens that are not padding, and are stored, None for all."""
+    """The cache slots that a padded group of rows writes and reads.
+
+    `slots` is None for the first `rows` slots, which attention reads without a copy. `real` are the indices of the tokens that
+    are stored, all but padding; None if there is no padding."""
 
     rows: int
     slots: Tensor | None
@@ -51,9 +53,9 @@ class _Window(NamedTuple):
 
 
 class ModuleForward:
-    """Any causal language model, through its own modules and a cache object that writes into the slots.
+    """Any causal language model, run by its own modules with a cache object that writes into the slots.
 
-    `compute`: the type of autocast, or None. On a GPU rollouts run as training does, or their log-probs would disagree.
+    `compute` is the dtype of autocast, or None. On a GPU rollouts use the same autocast as training, so that log-probs agree.
     """
 
     def __init__(self, model: Any, device: torch.device, compute: torch.dtype | None = None) -> None:
@@ -104,7 +106,7 @@ class ModuleForward:
             len(slots), None if in_front else rows, None if real.all() else kept, cells, columns
         )
 
-        # a mask is added to the scores: every attention takes it so, and none has to convert it per layer
+        # masks are added to the scores: every attention implementation accepts this form, and none converts it per layer
         key_places, least = torch.arange(columns, device=device), torch.finfo(self.slots.dtype).min
         seen = [key_places <= positions.unsqueeze(-1)]
         if self.span is not None:
@@ -129,7 +131,7 @@ class ModuleForward:
 
 
 def _make_module_cache(slots: KVCache) -> Any:
-    """Build the cache object that the modules call. Defined here since its base class needs transformers."""
+    """Build the cache object that the modules call. The class is defined here, since its base class needs transformers."""
     from transformers.cache_utils import Cache, DynamicLayer
 
     class SlotCache(Cache):  # type: ignore[misc]
@@ -153,12 +155,12 @@ def _make_module_cache(slots: KVCache) -> Any:
 
 
 def group_by_length(lengths: Sequence[int], pass_cost: int = PASS_COST) -> list[list[int]]:
-    """Split indices into groups, each run as a rectangle of its longest length, at the least cost of padding and passes."""
+    """Split indices into groups at the least total cost of padding and passes. Each group is padded to its longest length."""
     by_length: dict[int, list[int]] = {}
     for index, length in enumerate(lengths):
         by_length.setdefault(length, []).append(index)
     distinct = sorted(by_length)
-    # cut the sorted lengths into runs: for every end the cheapest last run, given the cheapest cut of what stands before it
+    # cut the sorted lengths into runs: for every end, find the cheapest last run, given the cheapest cut of the lengths before it
     best = [0] + [1 << 60] * len(distinct)
     begins = [0] * (len(distinct) + 1)
     for stop in range(1, len(distinct) + 1):
@@ -176,7 +178,7 @@ def group_by_length(lengths: Sequence[int], pass_cost: int = PASS_COST) -> list[
     groups = []
     for run in reversed(runs):
         members = sorted(index for length in run for index in by_length[length])
-        # share them out evenly over as few passes as the limit permits
+        # distribute the rows evenly over as few passes as the limit permits
         passes = -(-len(members) // max(1, MAX_TOKENS_PER_PASS // run[-1]))
         size = -(-len(members) // passes)
         groups += [members[start : start + size] for start in range(0, len(members), size)]

@@ -1,7 +1,7 @@
 """One batch for the rollouts of several learners that share a frozen model and have an adapter each.
 
-The learners are members of a group (`base.together`). Whoever opens a session leaves a copy of its adapter in an `AdapterBatch`,
-so that the model may take another learner's weights in the meantime. What the members generate next is one batch.
+The learners are members of a group (`base.together`). A learner that opens a session copies its adapter into an `AdapterBatch`,
+so that the model can hold another learner's weights in the meantime. The rows of all sessions then generate as one batch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Changes = Mapping[str, "np.ndarray[Any, Any]"]
 
 
 class AdapterPolicy(Protocol):
-    """A model with an adapter whose frozen weights may be changed, a `TorchPolicy`."""
+    """The part of `TorchPolicy` that is used here: a model with an adapter, whose frozen weights may be changed."""
 
     model: Any
     tokenizer: TextTokenizer
@@ -42,7 +42,7 @@ class AdapterPolicy(Protocol):
 
 
 class Asked(NamedTuple):
-    """The rows of one session that generate, as `Session._continue` has them."""
+    """The arguments of one session's `_continue`."""
 
     rows: list[Any]
     uniforms: Sequence[NDArray[np.float64]]
@@ -51,7 +51,7 @@ class Asked(NamedTuple):
 
 
 class JoinedPlay:
-    """The batch of a group's sessions on one policy."""
+    """The joint batch of a group's sessions on one policy."""
 
     def __init__(self, policy: AdapterPolicy, group: Group, rank: int) -> None:
         self.group, self.base = group, dict(policy.base_changes)
@@ -66,11 +66,11 @@ class JoinedPlay:
         return len(self._free) < self._adapters.count
 
     def fits(self, policy: AdapterPolicy, group: Group) -> bool:
-        """Return whether the policy's present weights are an adapter on the frozen weights of this batch and group."""
+        """Return whether a session can join: its group and the policy's frozen weights are those of this batch."""
         return group is self.group and _are_equal(self.base, policy.base_changes)
 
     def open(self) -> JoinedSession | None:
-        """Open a session with the policy's present adapter; None if it cannot stand in a batch with others."""
+        """Open a session with the policy's present adapter. Returns None if there is no room or a weight is not finite."""
         if not self._free or not self._adapters.load(self._free[0]):
             return None
         adapter = self._free.pop(0)
@@ -84,7 +84,7 @@ class JoinedPlay:
         """Continue the rows of several sessions with the same decoding."""
         if not _are_equal(
             self.base, self._policy.base_changes
-        ):  # another member has moved the frozen weights, which are read here
+        ):  # another member has changed the frozen weights, which this batch uses
             self._policy.claim()
             self._policy.set_base(self.base)
             self._policy.bump_version()
@@ -105,7 +105,7 @@ def _are_equal(one: Changes, other: Changes) -> bool:
 
 
 class JoinedSession(Session):
-    """A member's rows in the common session."""
+    """The rows of one member in the joint session."""
 
     def __init__(self, play: JoinedPlay, adapter: int) -> None:
         super().__init__(play.session.context_length, lambda: play.release(adapter))
@@ -136,8 +136,9 @@ class JoinedSession(Session):
 
 
 def find_rank(model: Any) -> int | None:
-    """Return the rank of a model's adapters. None if they cannot be stacked: they have several ranks, a layer has several, or
-    the embedding or the head has one."""
+    """Return the rank of a model's adapters; None if they cannot be stacked.
+
+    They cannot if their ranks differ, a layer has several adapters, or the embedding or the head has one."""
     causal = model.get_base_model()
     if any(list_adapters(part) for part in (causal.model.embed_tokens, causal.lm_head)):
         return None

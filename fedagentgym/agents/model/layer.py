@@ -1,8 +1,8 @@
 """One layer of the decoder: the order of its operations, and the parts that they call.
 
-A pass with gradients (`packed`) runs a layer's own modules, so that adapters, biases and autocast act as they do elsewhere. A
-pass without gradients (`cached`) runs their weights, with adapters merged, in fewer and larger products. Both are a `Layer`,
-whose modules have the names that Hugging Face gives to Llama's.
+A pass with gradients (`packed`) calls a layer's own modules, so that adapters, biases and autocast act as usual. A pass without
+gradients (`cached`) uses their weights, with adapters merged, in fewer and larger products. Each builds a `Layer` from a module
+whose parts have the names of Hugging Face's Llama.
 
 Shapes: hidden states [tokens, hidden], queries, keys and values [tokens, heads, width].
 """
@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 SMALL_MATRIX = 1 << 16
-"""Weights up to which a matrix and its adapter are computed by the adapter's own module, whose operations cost little there."""
+"""For matrices of at most this many weights, the adapter's own module is used, since its extra operations cost little there."""
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Attention: queries, keys and values in, [queries, heads * width] out."""
 Norm = Callable[[Tensor], Tensor]
@@ -40,7 +40,7 @@ class Linears(Protocol):
     """Linear layers with the same input."""
 
     def __call__(self, hidden: Tensor) -> Sequence[Tensor]:
-        """Return the output of each."""
+        """Return the output of each layer."""
         ...
 
 
@@ -71,10 +71,10 @@ class Layer(NamedTuple):
 
         Args:
             hidden: The states of all tokens.
-            angles: The rotations of their positions.
-            attend: Attention of the `queried` tokens to all; it returns one row for each output.
-            queried: The tokens whose queries are computed; None for all.
-            outputs: The tokens whose states are wanted; None for all.
+            angles: The rotations of the tokens' positions.
+            attend: Attention of the `queried` tokens to all tokens; returns one row for each of `outputs`.
+            queried: Indices of the tokens whose queries are computed; None for all.
+            outputs: Indices of the tokens whose states are returned; None for all.
         """
         normed, turning = self.input_norm(hidden), angles
         if queried is None:
@@ -99,12 +99,12 @@ class Layer(NamedTuple):
 
 
 def take(table: Tensor, index: Tensor) -> Tensor:
-    """Return rows of a table. Unlike indexing's, the gradient of a look-up is summed row by row, in one order."""
+    """Return rows of a table by an embedding look-up. Its gradient is summed in a fixed order, unlike that of indexing."""
     return F.embedding(index, table)
 
 
 class Angles(NamedTuple):
-    """Rotations to positions, [tokens, 1, width]: the cosines, and the sines with the sign that each half needs."""
+    """Rotations of positions, [tokens, 1, width]: the cosines, and the sines, which are negated in the first half."""
 
     cos: Tensor
     sin: Tensor
@@ -127,7 +127,7 @@ def compute_angles(rotary: Any, positions: Tensor, dtype: torch.dtype) -> Angles
 
 
 def read_layer(layer: Any) -> Layer:
-    """Return a layer that calls its modules."""
+    """Return a `Layer` that calls the modules of a Hugging Face layer."""
     attention, mlp = layer.self_attn, layer.mlp
     mixed = Separate([ModuleLinear(part) for part in (attention.q_proj, attention.k_proj, attention.v_proj)])
     query, key_value = mixed.split_first()
@@ -153,7 +153,7 @@ class ModuleLinear(NamedTuple):
     module: Any
 
     def __call__(self, hidden: Tensor) -> Tensor:
-        """The output; plain LoRA on a large frozen matrix, on a processor, is computed by `_AdaptedLinear`."""
+        """Return the output. On a CPU, plain LoRA on a large frozen matrix is computed by `_AdaptedLinear`."""
         module = self.module
         names = module.active_adapters if hasattr(module, "lora_A") and not module.merged else []
         if (
@@ -189,23 +189,23 @@ class Separate(NamedTuple):
         return self.parts[0], Separate(self.parts[1:])
 
 
-# Why there are two kinds of parts, and gradients by hand. Measured on one core, as the best of several runs beside each other:
-# * A rollout through the modules takes 79 -> 95 ms at 0.1 million parameters and 519 -> 551 ms at 10 million, and draws with
-#   other last bits.
-# * Written by hand, a pass keeps 9,154 numbers for each token and layer at SmolLM2's widths; autograd would keep 11,938, in the
-#   same time. Norms and rotations would have gradients with other last bits.
-# * An adapter's products that are added in place save 8 % of a step at 10 million parameters (605 -> 558 ms).
-# The values are those of transformers' modules, step for step.
+# Reasons for two kinds of parts and for gradients by hand, measured on one core as the best of several alternating runs:
+# * A rollout takes 95 ms through the modules instead of 79 ms at 0.1 million parameters, and 551 ms instead of 519 ms at 10
+#   million. The last bits of its log-probs differ.
+# * With gradients by hand, a pass keeps 9,154 numbers for each token and layer at SmolLM2's widths. Autograd takes the same time
+#   and keeps 11,938; the last bits of the gradients of norms and rotations differ.
+# * Adding an adapter's products in place saves 8 % of a step at 10 million parameters (558 ms instead of 605 ms).
+# The forward values are those of transformers' modules, step for step.
 
 
 def normalize(module: Any, hidden: Tensor) -> Tensor:
-    """The RMSNorm of transformers, in single precision."""
+    """Apply the RMSNorm of transformers, which computes in single precision."""
     answer: Tensor = _RMSNorm.apply(hidden, module.weight, module.variance_epsilon)  # type: ignore[no-untyped-call]
     return answer
 
 
 def rotate(vectors: Tensor, angles: Angles) -> Tensor:
-    """Rotary positions."""
+    """Apply rotary position embeddings."""
     answer: Tensor
     if torch.is_grad_enabled():
         answer = _Rotation.apply(vectors, *angles)  # type: ignore[no-untyped-call]
@@ -245,7 +245,7 @@ class _SiluGate(torch.autograd.Function):
 
 
 class _AdaptedLinear(torch.autograd.Function):
-    """A frozen matrix and its adapter: the adapter's part is added in place, forward and backward."""
+    """A frozen matrix and its adapter. The adapter's part is added in place in the forward and the backward pass."""
 
     @staticmethod
     def forward(

@@ -1,11 +1,11 @@
-"""Loading a model and its tokenizer from this machine, and where it computes: device, type and threads.
+"""Loads a model and its tokenizer from this machine, and chooses device, dtype and threads.
 
-A hub id is found in the cache of the hub's own library: nothing is downloaded here (`fedagentgym model add` does that), and no
-code that comes with a model is run. Every error is one clear sentence.
+A hub id is looked up in the cache of the hub's own library: nothing is downloaded here (`fedagentgym model add` does that), and
+no code that comes with a model is run. Errors are one sentence each.
 
-The tiny model is Qwen2's architecture at 0.1 to 10 million parameters, for machines and tests without a download. It is untrained
-here; `fedagentgym pretrain tiny` teaches it an environment's words by imitation of the expert. It needs no `transformers`: it is
-a plain module (`agents/model/decoder.py`), which reads and writes its own folder.
+The tiny model has Qwen2's architecture with 0.1 to 10 million parameters, and needs no download. It is made untrained here;
+`fedagentgym pretrain tiny` trains it to imitate the expert of an environment. It is a plain module without `transformers`
+(`agents/model/decoder.py`), which reads and writes its own folder.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from fedagentgym.agents.model.decoder import Decoder
 
 Threads = int | Literal["auto"] | None
-"""A number of threads; `auto`, all cores that this process may use; or None, the default."""
+"""A number of threads, `auto` for all cores that this process may use, or None for one thread."""
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 _INDEX = "model.safetensors.index.json"
 _ADAPTER = "adapter_config.json"
 _MAX_NUMBERS_PER_BYTE = 16
-"""Numbers that a model may have for each byte of its weights."""
+"""The most parameters that a configuration may declare per byte of weights."""
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-"""Neither a download nor code of the folder, whatever the files in it name; without this, transformers asks at the terminal."""
+"""Arguments that forbid downloads and code from a model folder; without them, transformers may ask at the terminal."""
 
 
 class LoadedModel(NamedTuple):
@@ -78,8 +78,8 @@ def choose_device(name: str) -> Any:
 def choose_dtype(adapter: bool, device: Any) -> str:
     """Choose the stored dtype of weights if none is set.
 
-    Trained weights are float32, since small steps vanish in bfloat16. A frozen base under an adapter takes half the memory in
-    bfloat16, but a processor without such products converts every number before it multiplies.
+    Trained weights are float32, since small steps vanish in bfloat16. A frozen base under an adapter is bfloat16, which halves
+    its memory, except on a CPU without bfloat16 products, which would convert every number before it multiplies.
     """
     if adapter and (device.type == "cuda" or check_bfloat16().present):
         return "bfloat16"
@@ -89,16 +89,15 @@ def choose_dtype(adapter: bool, device: Any) -> str:
 def set_threads(wanted: Threads) -> None:
     """Let torch compute with this many threads from now on, in this process.
 
-    The default is one for agents that are trained: sums are then taken in one order, so that every worker gives the same bits,
-    and several workers do not compete for the cores. A single big model gains from more; the last bits then depend on their
-    number.
+    The default is one thread. Sums are then taken in one order, so that every worker gives the same bits, and several workers do
+    not compete for the cores. A single big model gains from more threads, but the last bits then depend on their number.
     """
     require("torch", "train").set_num_threads(count_usable_cores() if wanted == "auto" else wanted or 1)
 
 
 @contextlib.contextmanager
 def use_threads(wanted: Threads) -> Iterator[None]:
-    """Compute with this many threads; afterwards the former number is restored."""
+    """Compute with this many threads, and restore the former number afterwards."""
     torch = require("torch", "train")
     before = torch.get_num_threads()
     set_threads(wanted)
@@ -109,7 +108,7 @@ def use_threads(wanted: Threads) -> Iterator[None]:
 
 
 def find_files(source: str | Path) -> Path:
-    """Return the folder of a model: the one that is named, or for a hub id the one in the cache of the hub's library."""
+    """Return the folder of a model: the named folder, or for a hub id its folder in the cache of the hub's library."""
     if str(source).startswith("~"):
         source = Path(source).expanduser()
     check_folder(source)
@@ -144,7 +143,7 @@ def load_model(source: str | Path, dtype: str, device: Any, *, plain: bool = Fal
         source: A folder, or a hub id.
         dtype: The type of the weights, by torch's name.
         device: A torch device.
-        plain: Read a folder without `transformers` where that is possible, in single precision on a CPU.
+        plain: Whether to read the folder without `transformers` if possible, which needs single precision on a CPU.
     """
     torch = require("torch", "train")
     folder = find_files(source)
@@ -179,7 +178,7 @@ def get_stop_ids(model: Any) -> frozenset[int]:
 
 
 def read_stop_ids(source: str | Path) -> frozenset[int]:
-    """Return the ids that end a reply according to the files of a model, which is not loaded."""
+    """Return the ids that end a reply according to the files of a model, without loading the model."""
     transformers = require("transformers", "train")
     folder = find_files(source)
     for kind in (transformers.GenerationConfig, transformers.AutoConfig):
@@ -208,7 +207,7 @@ def check_tokenizer(model: Any, tokenizer: TextTokenizer, where: str) -> None:
 
 
 def check_folder(source: str | Path) -> None:
-    """Refuse a path that is not a whole model folder; the hub id of a model without a folder here passes."""
+    """Refuse a path that is not a complete model folder. A hub id passes if there is no folder of this name."""
     folder = Path(source)
     looks_local = folder.is_absolute() or str(source).startswith((".", "~")) or len(folder.parts) > 2
     if not folder.exists():
@@ -225,7 +224,7 @@ def check_folder(source: str | Path) -> None:
         raise DataError(f"{config} does not say which model it is: the key 'model_type' is missing")
     if (folder / _ADAPTER).is_file():
         raise DataError(
-            f"{folder} holds an adapter, which names its base by itself: merge the two (export without --adapter)"
+            f"{folder} holds an adapter without its base model: export the merged model (without --adapter)"
         )
     weights = []
     for file in sorted(folder.iterdir()):
@@ -242,10 +241,10 @@ def check_folder(source: str | Path) -> None:
 
 
 def _check_numbers(declared: Mapping[str, Any], size: int, where: str) -> None:
-    """Refuse settings of a model that would take far more memory than its weights, of which there are `size` bytes.
+    """Refuse a configuration that declares a far larger model than its weights, which have `size` bytes.
 
-    The estimate counts the embedding and one matrix of each kind in a layer, so every model with these settings has more numbers.
-    Four-bit weights have two numbers a byte.
+    The estimate counts the embedding and one matrix of each kind in a layer, so a real model has more parameters. For comparison,
+    four-bit weights have two parameters per byte.
     """
     for name, value in declared.items():
         if isinstance(value, Mapping):
@@ -266,8 +265,8 @@ def _check_numbers(declared: Mapping[str, Any], size: int, where: str) -> None:
     needed = max(width, 1) * (words + places) + max(layers, 1) * max(in_layer, 1)
     if needed > _MAX_NUMBERS_PER_BYTE * max(size, 1 << 20) or places > 1 << 16 or layers > 10_000:
         raise DataError(
-            f"{where}: a model of {layers:,} layers, {width:,} wide, with {words:,} tokens has at least {needed:,} numbers, and"
-            f" the files hold {size:,} bytes of weights: the two do not belong together"
+            f"{where}: a model of {layers:,} layers, {width:,} wide, with {words:,} tokens has at least {needed:,} parameters,"
+            f" but the files hold {size:,} bytes of weights: the two do not belong together"
         )
 
 
@@ -302,7 +301,7 @@ def check_model_folder(folder: Path, where: str) -> None:
 
 @contextlib.contextmanager
 def disable_progress_bars() -> Iterator[None]:
-    """Keep transformers from drawing progress bars over ours; its own setting is put back."""
+    """Keep transformers from drawing progress bars over those of this package; its setting is restored afterwards."""
     logging = require("transformers.utils.logging", "train")
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
@@ -314,7 +313,7 @@ def disable_progress_bars() -> Iterator[None]:
 
 
 def _try_load(what: str, load: Any) -> Any:
-    """Run a loader of transformers; whatever it raises becomes one sentence."""
+    """Run a loader of transformers; an error that it raises becomes a `DataError` of one sentence."""
     try:
         with disable_progress_bars():
             return load()
@@ -343,16 +342,16 @@ SIZES = {
     "10m": TinySize(384, 6, 6, 1024),
     "vllm": TinySize(128, 2, 2, 320),
 }
-"""Named sizes, without the embeddings of the words; `vllm` has heads of width 64, which vLLM can load."""
+"""Sizes by the number of parameters without embeddings; `vllm` has heads of width 64, so that vLLM can load it."""
 
 
 def make_tiny_model(
     vocabulary: Iterable[str], size: str = "0.1m", context_length: int = 4096, seed: int = 0
 ) -> tuple[Decoder, TextTokenizer]:
-    """Make an untrained language model with a vocabulary of words, and its tokenizer; the same bits for the same arguments.
+    """Make an untrained language model with a vocabulary of words, and its tokenizer. Equal arguments give the same bits.
 
     Args:
-        vocabulary: Texts whose words become tokens; other text is spelled.
+        vocabulary: Texts whose words become tokens; other words are spelt in smaller tokens.
         size: `0.1m`, `1m`, `2m` or `10m`, the number of parameters without the embeddings of the words; or `vllm`, a size whose
             heads vLLM can load.
         context_length: Maximum number of tokens.
@@ -400,7 +399,7 @@ def make_tiny_model(
 
 
 def read_tiny_model(folder: Path) -> tuple[Decoder, TextTokenizer] | None:
-    """Read a model and its tokenizer from a folder; None if it takes `transformers` to read one of them."""
+    """Read a model and its tokenizer from a folder; None if only `transformers` can read one of them."""
     require("torch", "train")
     from fedagentgym.agents.model.decoder import Decoder, read_config
 

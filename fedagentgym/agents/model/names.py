@@ -1,4 +1,4 @@
-"""Names of an adapter's parameters, as `peft` gives them, of changes of the base, and of a value head."""
+"""Parameter names of adapters (those of `peft`), of changes of the base model, and of a value head."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 LOW, HIGH = ".lora_A.", ".lora_B."
 BASE = "base"
-"""`base/LAYER`: the change of the frozen weight of an adapted layer from the one that was loaded."""
+"""`base/LAYER` is the change of an adapted layer's frozen weight since the model was loaded."""
 VALUE_HEAD = "value_head."
-"""`value_head.weight`, `value_head.bias`: the linear layer that gives a state its value."""
+"""`value_head.weight` and `value_head.bias` are the linear layer that predicts the value of a state."""
 
 
 def pair_factors(names: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """The names of A and B of each adapted layer, by the layer's name.
+    """Return the names of A and B of each adapted layer, by the layer's name.
 
     >>> pair_factors(["up.lora_A.default.weight", "up.lora_B.default.weight", "norm.weight"])
     {'up': ('up.lora_A.default.weight', 'up.lora_B.default.weight')}

@@ -1,7 +1,8 @@
 """The policy in this process: a causal language model with all its weights, or with a LoRA adapter.
 
-Adapters are created and saved by `peft`. Rollouts in float32 merge them and remove them again exactly; those in bfloat16 add
-their products to the outputs, as the learner does, since merged weights would round small changes away.
+Adapters are created and saved by `peft`. Rollouts by a model's own modules in float32 merge adapters into the weights, and
+restore the weights exactly afterwards. Rollouts in bfloat16 add an adapter's products to the outputs, as the learner does, since
+merged weights would round small changes away.
 """
 
 from __future__ import annotations
@@ -46,14 +47,15 @@ class TorchPolicy(SharedModel):
     """A causal language model in this process that generates and can be trained, with all its weights or with a LoRA adapter.
 
     Args:
-        model: A model of `transformers`, or one of `make_tiny_model`. The latter becomes one of `transformers` where it takes
-            that: under an adapter, on a GPU, in bfloat16, or with `forward="hf"`.
+        model: A model of `transformers`, or one of `make_tiny_model`. The latter is converted to `transformers` with an adapter,
+            with `forward="hf"`, and on a GPU with `forward="auto"`.
         tokenizer: Its tokenizer.
         name: Name in messages.
         context_length: Maximum number of tokens; by default the model's.
         adapter: `AdapterSettings` of a new LoRA adapter, which is trained in place of the weights.
         seed: Seed of the adapter.
-        forward: Rollouts by this package's forward pass (`own`), by the model's modules (`hf`), or `auto`.
+        forward: Whose forward pass computes rollouts: this package's (`own`) or that of the model's modules (`hf`). `auto` takes
+            `own` on a CPU for a supported model, else `hf`.
 
     Attributes:
         model: The module; `model(input_ids=...).logits` is the full forward pass.
@@ -62,8 +64,8 @@ class TorchPolicy(SharedModel):
         version: Counts changes of the weights.
 
     Raises:
-        OptionError: If the context is longer than the model's, the forward pass does not fit the model, or an adapter's
-            targets are not in it.
+        OptionError: If the context is longer than the model's, `own` does not support the model, or the model lacks an
+            adapter's targets.
     """
 
     def __init__(
@@ -115,7 +117,7 @@ class TorchPolicy(SharedModel):
             source: The folder or hub id.
             dtype: Type of the weights, by torch's name.
             device: `auto`, `cpu`, `cuda` or `cuda:N`.
-            plain: Read a folder without `transformers` where that is possible and nothing else needs it.
+            plain: Whether to read a folder without `transformers` if possible, which an adapter or `forward="hf"` excludes.
             **options: Arguments of the constructor.
 
         Returns:
@@ -150,11 +152,11 @@ class TorchPolicy(SharedModel):
         return TorchSession(forward, self.context_length, self.tokenizer.stop_ids, on_close=give_back)
 
     def _join(self, group: Group) -> Session | None:
-        """Open a session in the batch of a group; None if this adapter cannot be in it, which then plays by itself."""
+        """Open a session in the joint batch of a group; None if this adapter cannot join, and has to play separately."""
         if not self._lean:
             raise OptionError(
-                "federation.together: several adapters are in one batch of our own forward pass or of vLLM: set agent.forward=own"
-                " or agent.rollouts=vllm"
+                "federation.together puts several adapters into one batch, which needs this package's forward pass or vLLM: set"
+                " agent.forward=own or agent.rollouts=vllm"
             )
         if self._joined is None or not self._joined.used:
             rank = find_rank(self.model)
@@ -164,21 +166,21 @@ class TorchPolicy(SharedModel):
         return self._joined.open()
 
     def _keep_slots(self, slots: KVCache) -> None:
-        """Keep a small cache for the next session: its memory is there already."""
+        """Keep the memory of a small cache for the next session."""
         if sum(store.nbytes for store in (*slots.keys, *slots.values)) <= MAX_SPARE_BYTES:
             self._spare = slots
 
     def parameters(self) -> dict[str, torch.nn.Parameter]:
-        """Return the trainable parameters by name, always in the same order; those of a value head are the last."""
+        """Return the trainable parameters by name, always in the same order; those of a value head come last."""
         return {
             **{name: weight for name, weight in self.model.named_parameters() if weight.requires_grad},
             **self._value_head,
         }
 
     def add_value_head(self) -> None:
-        """Add a value head, whose parameters are trained and sent like all others; nothing if there is one.
+        """Add a value head, unless there is one. Its parameters are trained and sent like all others.
 
-        It is zero at first, and neither plays nor is saved.
+        The value head is zero at first. It is not used in rollouts, and `save` does not write it.
         """
         if not self._value_head:
             width = int(self.model.config.get_text_config().hidden_size)
@@ -191,11 +193,12 @@ class TorchPolicy(SharedModel):
         return {name: to_array(weight) for name, weight in self.parameters().items()}
 
     def set_weights(self, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """Replace the trainable parameters; a learner whose weights the model held keeps them.
+        """Replace the trainable parameters. A learner whose weights the model held saves them first.
 
         Args:
-            weights: Arrays with the names and shapes of `get_weights`, and changes of the frozen weights of adapted layers as
-                `base/LAYER`: without one a layer has the weights that were loaded. A value head without values is zero again.
+            weights: Arrays with the names and shapes of `get_weights`, and as `base/LAYER` changes of the frozen weights of
+                adapted layers. A layer without a change has the weights that were loaded. A value head without arrays is reset
+                to zero.
 
         Raises:
             DataError: If names or shapes differ.
@@ -216,20 +219,20 @@ class TorchPolicy(SharedModel):
 
     @torch.no_grad()
     def set_base(self, changes: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """Set the frozen weights of adapted layers to those that were loaded plus a change.
+        """Set the frozen weights of adapted layers to the loaded weights plus a change.
 
         Args:
-            changes: The change of each layer; the layers without one get their first weights again.
+            changes: The change of each layer; layers without a change get the loaded weights back.
 
         Raises:
-            DataError: If a name is not that of an adapted layer, a shape is not that of its weights, or these are stored in a
-                type that would round a small change away.
+            DataError: If a name is not that of an adapted layer, a shape is not that of its weights, or the weights are stored in
+                a type that would round small changes away.
         """
         assert not self._merge.users, "an adapter is merged into the base while a session is open"
         adapted = {name for name, part in self.model.named_modules() if hasattr(part, "lora_A")} if changes else set()
         for layer in dict.fromkeys((*self._loaded, *changes)):
             if layer in changes and layer not in adapted:
-                raise DataError(f"the weights do not fit this policy: {layer!r} is no layer with an adapter")
+                raise DataError(f"the weights do not fit this policy: {layer!r} is not a layer with an adapter")
             weight = self.model.get_submodule(layer).get_base_layer().weight
             change = changes.get(layer)
             if change is not None and change.shape != tuple(weight.shape):
@@ -263,7 +266,7 @@ class TorchPolicy(SharedModel):
         self._merge.acquire()
         try:
             plain, state = self.model, None
-            if self.adapter is not None:  # under the names that the wrapped layers had before
+            if self.adapter is not None:  # the weights are written under the names of the layers without adapters
                 plain = self.model.get_base_model()
                 own = {name: weight for name, weight in plain.state_dict().items() if "lora_" not in name}
                 state = {name.replace(".base_layer.", "."): weight for name, weight in own.items()}
@@ -277,11 +280,11 @@ class TorchPolicy(SharedModel):
 
 
 def _do_nothing() -> None:
-    """Give back nothing after a session that merged no adapter."""
+    """Do nothing at the end of a session that merged no adapter."""
 
 
 def check_weights(weights: Mapping[str, np.ndarray[Any, Any]], own: Mapping[str, torch.Tensor]) -> None:
-    """Refuse weights whose names or shapes are not those of a policy's own."""
+    """Refuse weights whose names or shapes differ from a policy's own parameters."""
     if weights.keys() != own.keys():
         strange = sorted(weights.keys() ^ own.keys())
         raise DataError(f"the weights do not fit this policy: {strange[0]!r} is on one side only ({len(strange)} such)")
@@ -291,7 +294,7 @@ def check_weights(weights: Mapping[str, np.ndarray[Any, Any]], own: Mapping[str,
 
 
 def to_array(weight: torch.Tensor) -> np.ndarray[Any, Any]:
-    """Copy a tensor, gathered if it is sharded, to a plain array; bfloat16, which numpy lacks, becomes float32 without loss."""
+    """Return a copy of a tensor as an array. A sharded tensor is gathered; bfloat16, which numpy lacks, becomes float32."""
     plain: Any = weight.detach()
     if hasattr(plain, "full_tensor"):
         plain = plain.full_tensor()
@@ -301,7 +304,10 @@ def to_array(weight: torch.Tensor) -> np.ndarray[Any, Any]:
 
 
 def add_adapter(model: Any, settings: AdapterSettings, seed: int) -> Any:
-    """Wrap a model: base weights frozen, A drawn from `seed` (the same on every client), B zero, so nothing changes yet."""
+    """Return a model with a LoRA adapter on frozen weights.
+
+    A is drawn from `seed`, so it is the same on every client, and B is zero, so the model computes what it did before.
+    """
     peft = require("peft", "train")
     targets = settings.targets if isinstance(settings.targets, str) else list(settings.targets)
     blocks: list[int] | None = None
@@ -310,7 +316,7 @@ def add_adapter(model: Any, settings: AdapterSettings, seed: int) -> Any:
         if settings.last > count:
             raise OptionError(f"adapter.layers is {settings.layers}, but the model has {count} layers")
         blocks = list(range(count - settings.last, count))
-        if isinstance(targets, str):  # peft takes no "all-linear" where the blocks are listed
+        if isinstance(targets, str):  # peft does not accept "all-linear" together with a list of blocks
             head, modules = model.get_output_embeddings(), model.named_modules()
             linear = [name for name, part in modules if isinstance(part, torch.nn.Linear) and part is not head]
             targets = sorted({name.rpartition(".")[2] for name in linear})
@@ -325,7 +331,7 @@ def add_adapter(model: Any, settings: AdapterSettings, seed: int) -> Any:
         task_type="CAUSAL_LM",
     )
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        # the one warning that peft 0.21 causes in transformers 5 by an old name; users cannot act on it
+        # peft 0.21 causes this warning in transformers 5 by using an old name; users cannot act on it
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
         torch.manual_seed(seed)
         try:
@@ -340,8 +346,8 @@ def add_adapter(model: Any, settings: AdapterSettings, seed: int) -> Any:
 
 
 def check_targets(model: Any, targets: Sequence[str]) -> None:
-    """Refuse targets that an adapter cannot be merged into: layers that are not linear, and an output layer that shares its
-    weights with the embedding."""
+    """Refuse targets that an adapter cannot be merged into: layers that are not linear, and layers that share their weights with
+    the embedding."""
     embedding = model.get_input_embeddings()
     for name, part in model.named_modules():
         target = next((one for one in targets if name == one or name.endswith(f".{one}")), None)
@@ -351,22 +357,22 @@ def check_targets(model: Any, targets: Sequence[str]) -> None:
             )
         if target is not None and part.weight is embedding.weight:
             raise OptionError(
-                f"adapter.targets: the weights of {target!r} are those of the embedding in this model, which a change of them"
-                " would change too: leave it out"
+                f"adapter.targets: the weights of {target!r} are those of the embedding in this model, so an adapter would change"
+                " both; leave it out"
             )
 
 
 def save_adapter(model: Any, folder: Path) -> None:
-    """Write the adapter alone. The base is never resized here, so `peft` need not look up its vocabulary on the hub."""
+    """Write only the adapter. The embedding is never resized, so `peft` need not look up the base's vocabulary on the hub."""
     model.save_pretrained(folder, save_embedding_layers=False)
 
 
 @dataclass(eq=False)
 class Merge:
-    """Adapters added into the base weights, for as long as at least one user holds it.
+    """Merges adapters into the base weights as long as at least one user needs them merged.
 
-    The untouched base tensors are kept aside and put back at the end, so that merging and unmerging is exact to the bit
-    (subtracting the update again would not be). Costs one copy of the adapted weights while merged.
+    The original base tensors are kept and put back at the end, so that the base weights have the same bits again, which
+    subtracting the update would not achieve. This takes one copy of the adapted weights while they are merged.
     """
 
     model: Any

@@ -1,10 +1,10 @@
 """The models that `pretrain` made: those that come with this package, and those in the cache.
 
-agents/shipped/NAME/     a tiny agent of the recipe NAME: an ordinary model folder, and `pretrain.json`
-cache/tiny/              those that were made on this machine
+agents/shipped/NAME/     a tiny agent made by the recipe NAME: an ordinary model folder, and `pretrain.json`
+cache/tiny/              the models that were made on this machine
 
-`pretrain.json` records what a model was made from. `recipe` is the digest of all of it: two models with the same digest were made
-alike, and are the same to the bit if they were made by the same version of torch on the same kind of processor.
+`pretrain.json` records what a model was made from and how it scored. Its key `recipe` is a digest of what it was made from.
+Models with the same digest have the same bits if they were made by the same version of torch on the same kind of processor.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ PRETRAIN_NOTE = "pretrain.json"
 
 
 class PretrainedModel(NamedTuple):
-    """A folder that `pretrain` made, and its note."""
+    """A model folder that `pretrain` made, and the content of its `pretrain.json`."""
 
     folder: Path
     note: Mapping[str, Any]
 
     @property
     def is_misled(self) -> bool:
-        """True if it imitated experts that went wrong on purpose."""
+        """True if the model imitated experts with misconceptions."""
         return "misconceptions" in self.note
 
 
 def get_shipped_folder() -> Path:
-    """The folder of the tiny agents that come with this package."""
+    """Return the folder of the tiny agents that come with this package."""
     return Path(str(files("fedagentgym.agents") / "shipped"))
 
 
@@ -58,28 +58,28 @@ def list_made() -> list[PretrainedModel]:
 
 
 def find_shipped(recipe: str) -> PretrainedModel | None:
-    """Return the tiny agent of this package that a recipe makes, if there is one."""
+    """Return the tiny agent of this package that has this recipe digest, if there is one."""
     return next((one for one in list_shipped() if one.note.get("recipe") == recipe), None)
 
 
 def compute_weights_digest(folder: Path) -> str:
-    """Return the identity of the model in a folder, independent of when and where it was made."""
+    """Return a digest of the weights in a folder, which identifies a model wherever it was made."""
     return digest([[file.name, file_digest(file)] for file in sorted(folder.glob("*.safetensors"))])
 
 
 def get_tiny_folder(env: TextEnv) -> Path:
-    """Return where `fedagentgym pretrain tiny` leaves the model of an environment.
+    """Return the folder in which `fedagentgym pretrain tiny` puts the model of an environment.
 
-    By its id and where its tasks come from (generator, size, seed): the same for every split and for every client's variant of
-    the environment.
+    Its name depends on the environment's id and on the source of its tasks (generator, size, seed), so it is the same for every
+    split and for every client's variant of the environment.
     """
     source = digest([env.id, dict(env.pool.source)]).removeprefix("sha256:")
     return cache_folder("tiny", f"{shorten_env_id(env.id)}-{source[:12]}")
 
 
 def find_tiny_folder(env: TextEnv) -> Path:
-    """Return the tiny model of an environment: the one that was pretrained for it on this machine, else the one that comes with
-    this package, else the one warm start of it that runs have left in the cache."""
+    """Return the tiny model of an environment: the model pretrained for it on this machine, else the model of this package, else
+    the warm start that runs have left in the cache, if there is exactly one."""
     folder = get_tiny_folder(env)
     if folder.is_dir():
         return folder
@@ -89,20 +89,24 @@ def find_tiny_folder(env: TextEnv) -> Path:
     found = [one.folder for one in _choose_able(list_made(), env)]
     if len(found) == 1:
         log.warning(
-            "agent tiny: no model was pretrained for %s, the warm start of a run is taken: %s", env.id, found[0]
+            "agent tiny: no model was pretrained for %s, so the warm start of a run is used, %s", env.id, found[0]
         )
         return found[0]
     words = format_env_words(env.id, env.options.own)
     make = f"make it with `fedagentgym pretrain tiny --env {words}`"
     if found:
-        make = f"runs have left {len(found)} (--agent-set {quote_word(f'model={found[0]}')} is one), or {make}"
+        make = (
+            f"choose one of {len(found)} that runs have left (--agent-set {quote_word(f'model={found[0]}')}), or {make}"
+        )
     known = [one.note["options"] for one in list_shipped() if one.note.get("env") == env.id]
     others = f"; one comes with the package for --env {format_env_words(env.id, known[0])}" if known else ""
     raise DataError(f"there is no tiny model for {env.id} with these options yet: {make}{others}")
 
 
 def read_player_settings(folder: Path) -> dict[str, Any]:
-    """Return how a model was prompted and decoded when it was made: it knows no other prompts. Empty without a note."""
+    """Return the settings of prompts and decoding with which a model was made, since it knows no other prompts.
+
+    The result is empty if the folder has no `pretrain.json`."""
     place = folder / PRETRAIN_NOTE
     note = read_json(place) if place.is_file() else {}
     agent = note.get("agent", {}) if isinstance(note, dict) else None
@@ -112,7 +116,7 @@ def read_player_settings(folder: Path) -> dict[str, Any]:
 
 
 def _read_notes(folder: Path) -> list[PretrainedModel]:
-    """Return the models in a folder; what is no note of ours is passed over."""
+    """Return the models in a folder. Notes that cannot be read are skipped."""
     found = []
     for path in sorted(folder.glob(f"*/{PRETRAIN_NOTE}")):
         with contextlib.suppress(FedAgentGymError):
@@ -123,7 +127,8 @@ def _read_notes(folder: Path) -> list[PretrainedModel]:
 
 
 def _choose_able(models: Iterable[PretrainedModel], env: TextEnv) -> list[PretrainedModel]:
-    """Return the models that imitated the expert of this environment with these options; misled ones only if there are no
-    others."""
+    """Return the models that imitated the expert of this environment with the same options.
+
+    Models that imitated misconceptions are returned only if there are no others."""
     same = [one for one in models if one.note.get("env") == env.id and one.note.get("options") == env.options.own]
     return [one for one in same if not one.is_misled] or same

@@ -1,7 +1,7 @@
-"""The shapes of language models as plain numbers, so that their size is known before anything is loaded, and without torch.
+"""The shapes of language models as plain numbers, so that sizes are known without torch and before a model is loaded.
 
-A shape comes from the `config.json` of a model folder, from the table of the models that the papers use, or from a named
-size of the tiny model.
+A shape comes from the `config.json` of a model folder, from a table of the models that the papers use, or from a named size of
+the tiny model.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class ModelShape:
     mlp_bias: bool = False
 
     def iter_linear(self) -> Iterator[tuple[str, int, int]]:
-        """The linear layers of one block: name, inputs, outputs."""
+        """Yield the linear layers of one block: name, inputs, outputs."""
         queries, keys = self.heads * self.head_width, self.key_heads * self.head_width
         inputs = (self.hidden, self.hidden, self.hidden, queries, self.hidden, self.hidden, self.inner)
         outputs = (queries, keys, keys, self.hidden, self.inner, self.inner, self.hidden)
         yield from zip(LINEAR_LAYERS, inputs, outputs, strict=True)
 
     def count_parameters(self) -> int:
-        """All weights of the model; a head that is tied to the embedding counts once."""
+        """Return the number of weights of the model; a head that is tied to the embedding is not counted again."""
         block = sum(inputs * outputs for _, inputs, outputs in self.iter_linear()) + 2 * self.hidden
         block += sum(outputs for name, _, outputs in self.iter_linear() if self._has_bias(name))
         block += 2 * self.head_width if ARCHITECTURES[self.architecture].head_norms else 0
@@ -64,8 +64,9 @@ class ModelShape:
         *,
         factors: Literal["both", "A", "B"] = "both",
     ) -> int:
-        """The weights of a LoRA adapter: two matrices of this rank for each adapted layer, or one of them (`factors`); in all
-        blocks, or in `blocks` of them."""
+        """Return the number of weights of a LoRA adapter in all blocks, or in `blocks` of them.
+
+        Each adapted layer has two matrices of this rank; `factors` selects both or one of them."""
         chosen = self._choose_layers(targets)
         return (blocks or self.layers) * sum(
             rank * ((outputs if factors != "A" else 0) + (inputs if factors != "B" else 0))
@@ -75,7 +76,7 @@ class ModelShape:
     def list_adapted(
         self, targets: Sequence[str] | Literal["all-linear"], blocks: int | None = None
     ) -> list[tuple[int, int]]:
-        """The outputs and inputs of every layer with an adapter."""
+        """Return the numbers of outputs and inputs of every layer with an adapter."""
         return [(outputs, inputs) for _, inputs, outputs in self._choose_layers(targets)] * (blocks or self.layers)
 
     def _choose_layers(self, targets: Sequence[str] | Literal["all-linear"]) -> list[tuple[str, int, int]]:
@@ -84,7 +85,7 @@ class ModelShape:
         return [layer for layer in self.iter_linear() if targets == "all-linear" or layer[0] in targets]
 
     def count_cache_values(self, tokens: int) -> int:
-        """Keys and values of this many tokens in the cache."""
+        """Return the number of cached numbers, keys and values, for this many tokens."""
         return 2 * self.layers * self.key_heads * self.head_width * tokens
 
 
@@ -130,7 +131,7 @@ KNOWN_SHAPES: Mapping[str, ModelShape] = {
 
 
 def make_tiny_shape(size: str, vocabulary: int) -> ModelShape:
-    """The shape of a tiny model (`agents/model/loading.py`) with a vocabulary of this many tokens."""
+    """Return the shape of a tiny model (`agents/model/loading.py`) with a vocabulary of this many tokens."""
     if size not in SIZES:
         raise unknown_name_error("tiny model size", size, SIZES)
     hidden, layers, heads, inner = SIZES[size]
@@ -138,7 +139,7 @@ def make_tiny_shape(size: str, vocabulary: int) -> ModelShape:
 
 
 def find_shape(model: str) -> ModelShape:
-    """The shape of a model folder, of a model that was added (`fedagentgym model add`), or of a known name or hub id."""
+    """Return the shape of a model folder, of a model that was added (`fedagentgym model add`), or of a known name or hub id."""
     if model and (folder := Path(model)).is_dir():
         return read_shape(folder)
     if (stored := find_model(model)) is not None:
@@ -152,7 +153,7 @@ def find_shape(model: str) -> ModelShape:
 
 
 def read_shape(folder: Path) -> ModelShape:
-    """The shape that the `config.json` of a model folder declares."""
+    """Return the shape that the `config.json` of a model folder declares."""
     path = folder / "config.json"
     declared = parse_json(read_text(path), str(path))
     if not isinstance(declared, dict) or declared.get("model_type") not in ARCHITECTURES:

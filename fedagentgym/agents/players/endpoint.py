@@ -1,8 +1,9 @@
 """Hosted models behind an OpenAI-compatible server, for evaluation only: no tokens, no log-probs, nothing to train.
 
-Requests of one turn run concurrently. Temporary errors (429, 5xx, time-outs, dropped connections) are retried with growing
-pauses; other errors, and a server that was never reached, are one clear sentence at once. Tokens and cost are counted: by the
-server's numbers if these can be true, otherwise from the length of the texts. A limit of the cost stops the evaluation.
+Requests of one turn run concurrently. Temporary errors (429, 5xx, timeouts, dropped connections) are retried with growing
+pauses. Other errors, and a server that was never reached, end the evaluation at once with one sentence. Tokens and cost are
+counted with the server's numbers if they are plausible, otherwise with estimates from the length of the texts. A cost cap can
+stop the evaluation.
 """
 
 from __future__ import annotations
@@ -49,24 +50,24 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 ENDPOINT_THINKS = True
-"""True if a hosted model is prompted for a thought, by default."""
+"""True if hosted models are prompted for a thought by default."""
 _RETRY_STATUSES = (408, 409, 425, 429, 500, 502, 503, 504, 529)
 _REFUSALS = (400, 422)
 _REPLACED = {"max_tokens": "max_completion_tokens"}
-"""The names of parameters on newer servers."""
+"""Parameters that newer servers call by another name, with this name."""
 _OPTIONAL = ("seed", "top_p", "temperature", "max_tokens", "max_completion_tokens")
 """Parameters that a model may refuse and an evaluation can omit."""
 _MAX_ERROR_LENGTH = 10_000
 _MILLION = 1_000_000
 _MAX_PAUSE = 60.0
 _MAX_TOKENS = 10**7
-"""The largest number of tokens of one request that is believed."""
+"""A server's token count for one request is ignored if it is larger than this."""
 _BYTES_BY_TOKEN, _MAX_BYTES_PER_TOKEN = 4, 16
-"""Bytes per token where tokens are estimated here, and the most bytes per token of a server's count that is believed."""
+"""Bytes per token for estimates, and the most bytes per token for which a server's count is believed."""
 
 
 class EndpointError(FedAgentGymError):
-    """The server cannot be used: unreachable, refusing, or with another protocol."""
+    """The server cannot be used: it is unreachable, refuses requests, or has another protocol."""
 
 
 class CostCapError(FedAgentGymError):
@@ -103,7 +104,7 @@ class EndpointOptions(Settings):
 
 @dataclass
 class Usage:
-    """The usage so far. `uncounted` answers came without token counts that can be true; theirs are estimated from the texts."""
+    """The usage so far. `uncounted` answers had no plausible token counts, which are estimated from the texts instead."""
 
     requests: int = 0
     retries: int = 0
@@ -119,7 +120,7 @@ class ChatReply(NamedTuple):
 
 
 class Endpoint:
-    """A chat-completions client: retries, counts, limit. Safe to call from threads."""
+    """A chat-completions client with retries, counts of usage, and a cost cap. It is thread-safe."""
 
     def __init__(self, model: str, options: EndpointOptions, decoding: Decoding) -> None:
         check_address(options.url, "agent.options.url")
@@ -134,7 +135,7 @@ class Endpoint:
         self._reached = False
 
     def request_completion(self, messages: Sequence[Message], seed: int) -> ChatReply:
-        """Get one reply."""
+        """Return one reply; temporary errors are retried."""
         fault, attempt, url = "", 0, self._address
         while attempt <= self.options.retries:
             self._check_cap()
@@ -172,7 +173,7 @@ class Endpoint:
         raise EndpointError(f"{url} gave no answer after {self.options.retries + 1} attempts: {fault}")
 
     def _make_request(self, messages: Sequence[Message], seed: int) -> dict[str, Any]:
-        """A request without parameters that the server refused before; the user's own settings stay."""
+        """Return the body of a request, without parameters that the server refused before. `options.extra` is always sent."""
         chosen = {
             "temperature": self.decoding.temperature,
             "top_p": self.decoding.top_p,
@@ -186,7 +187,7 @@ class Endpoint:
         return {"model": self.model, "messages": list(messages), **chosen, **self.options.extra}
 
     def _leave_out(self, name: str | None, fault: str) -> bool:
-        """Omit a parameter from now on, with one warning; false if nothing can be omitted."""
+        """Omit a parameter from now on, with one warning. Returns False if it cannot be omitted."""
         if name is None or name in self.options.extra:
             return False
         with self._lock:
@@ -215,7 +216,11 @@ class Endpoint:
             )
 
     def _read_completion(self, content: bytes, messages: Sequence[Message]) -> ChatReply:
-        """The reply in an answer, counted; a `PeerError` if the answer is incomplete or malformed."""
+        """Return the reply in an answer, and count its usage.
+
+        Raises:
+            PeerError: If the answer is incomplete or malformed.
+        """
         try:
             body = read_json_answer(content)
             choice = body["choices"][0]
@@ -244,21 +249,21 @@ class Endpoint:
 
 
 def _believe(said: object, size: int) -> int | None:
-    """A server's count of the tokens in a text of `size` bytes; None if it cannot be true."""
+    """Return a server's count of the tokens in a text of `size` bytes; None if it is not plausible."""
     if isinstance(said, bool) or not isinstance(said, int):
         return None
     return said if size <= said * _MAX_BYTES_PER_TOKEN and said <= _MAX_TOKENS else None
 
 
 class _Refusal(NamedTuple):
-    """The reason for a refusal, and the parameter to which the server attributes it."""
+    """A server's refusal: a short reason, the text of the answer, and the parameter that the server names, if it names one."""
 
     reason: str
     text: str
     parameter: object
 
     def find_refused(self, request: Mapping[str, Any]) -> str | None:
-        """The parameter of a request that the refusal names."""
+        """Return the optional parameter of a request that the refusal names; None if it names none."""
         sent = [name for name in _OPTIONAL if name in request]
         if self.parameter in sent:
             return str(self.parameter)
@@ -278,7 +283,7 @@ def _read_error(content: bytes) -> _Refusal:
 
 
 class EndpointAgent:
-    """A hosted model with our prompts and parser. `usage` is its usage so far."""
+    """A hosted model with the prompts and parsers of this package. `usage` is its usage so far."""
 
     def __init__(self, settings: AgentSettings) -> None:
         if settings.model is None:
@@ -297,7 +302,7 @@ class EndpointAgent:
         return asdict(self.endpoint.usage)
 
     def at_temperature(self, temperature: float) -> EndpointAgent:
-        """The same agent with another sampling temperature; both add to one `usage`."""
+        """Return the same agent with another sampling temperature. Both agents add to one `usage`."""
         found = copy.copy(self)
         found.endpoint = copy.copy(self.endpoint)
         found.endpoint.decoding = self.endpoint.decoding.model_copy(update={"temperature": temperature})
@@ -307,7 +312,7 @@ class EndpointAgent:
         return EndpointPlayers(self, env)
 
     def close(self) -> None:
-        """Nothing stays open between two requests."""
+        """Do nothing, since no connection stays open between two requests."""
 
 
 class _RowState(NamedTuple):

@@ -1,4 +1,4 @@
-"""A person at the keyboard: sees the agent's observations, types an action or its number."""
+"""A person at the keyboard, who sees the agent's observations and types an action or its number."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class HumanQuitError(FedAgentGymError):
 
 
 class HumanPlayers(RowPlayers[None]):
-    """`Players` of one person, for one row after another."""
+    """`Players` of one person, who plays one row after another."""
 
     def __init__(self, env: TextEnv, ask: Callable[[str], str]) -> None:
         super().__init__(env)
@@ -32,7 +32,7 @@ class HumanPlayers(RowPlayers[None]):
         return None
 
     def act(self, rows: Sequence[int], episodes: Sequence[Episode]) -> list[Move]:
-        """Show each turn as a person reads it: the introduction once, the observation, the actions with their numbers."""
+        """Show the introduction (at the first turn), the observation and the numbered actions, and read the typed action."""
         moves = []
         for episode in episodes:
             lines = [self.env.role, self.env.action_help, ""] if episode.turn == 0 else []
@@ -57,7 +57,7 @@ class HumanAgent:
         return HumanPlayers(env, self.ask)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing, since the agent holds nothing."""
 
 
 def _ask_on_terminal(text: str) -> str:

@@ -1,4 +1,4 @@
-"""An agent of one's own: a class with one method.
+"""An agent of your own: a class with one method.
 
     class Middle(Agent):
         def reply(self, observation, info):
@@ -6,7 +6,7 @@
 
     fedagentgym.evaluate(Middle(), "Guess", tasks=50)
 
-There are no tokens, so nothing can be trained. An agent that wants all episodes of a turn at once is a `Player` instead.
+Such an agent has no tokens, so it cannot be trained. To play all episodes of a turn at once, write a `Player` instead.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 class Agent:
     """Base class of an agent of your own: derive a class and write `reply`.
 
-    Every episode is played by a shallow copy of the agent, on which `reset` is called first: attributes that `reset` and `reply`
-    assign belong to this episode, and what `__init__` made, such as a client of a server, is shared by all.
+    Every episode is played by a shallow copy of the agent, on which `reset` is called first. Attributes that `reset` and `reply`
+    assign belong to this episode. Attributes that `__init__` made, such as a client of a server, are shared by all episodes.
 
     Attributes:
-        name: Name in results; by default that of the class, or the one by which the class is registered.
-        parser: How the action is extracted from a reply: `strict` or `published`, as for language models; by default the reply
+        name: Name in results; by default the name of the class, or the name under which the class is registered.
+        parser: How the action is extracted from a reply: `strict` or `published`, as for language models. By default the reply
             is the action.
         think: Whether `info["messages"]` ask for a thought before the action, and the parser requires it.
-        stream: The random stream of the episode, for draws that are the same under the same seed.
+        stream: The random stream of the episode; draws from it are the same for the same seed.
 
     Examples:
         >>> from fedagentgym.learning import evaluate
@@ -70,16 +70,16 @@ class Agent:
             cls.name = cls.__name__
 
     def reset(self) -> None:
-        """Begin an episode; by default nothing happens."""
+        """Begin an episode. By default this does nothing."""
 
     def reply(self, observation: str, info: dict[str, Any]) -> str:
-        """Return the reply to what is seen now. The one method that must be written.
+        """Return the reply to the present observation. This is the only method that must be written.
 
         Args:
-            observation: What the environment shows.
-            info: `task`, `category`, `turn`, `prompt`, `admissible` actions (None if they are not listed) and `valid`
-                (whether the last action was understood), as in gymnasium's `info`, without scores; and `messages`, the dialogue
-                so far as a chat API takes it, in the words of the standard prompt.
+            observation: The text that the environment shows.
+            info: `task`, `category`, `turn`, `prompt`, `admissible` actions (None if they are not listed) and `valid` (whether
+                the last action was understood), as in Gymnasium's `info` but without scores. Also `messages`, the dialogue so
+                far in the standard prompt, as messages for a chat API.
 
         Returns:
             The action, or, with a `parser`, a text that contains it.
@@ -87,10 +87,10 @@ class Agent:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Release what the agent holds; by default nothing."""
+        """Release resources of the agent. By default this does nothing."""
 
     def play(self, env: TextEnv) -> OwnPlayers:
-        """Start playing many episodes at once; not to be overridden.
+        """Start playing many episodes at once. Do not override this method.
 
         Args:
             env: The environment.
@@ -99,7 +99,7 @@ class Agent:
             The players of its episodes, a context manager.
 
         Raises:
-            OptionError: If the class has no `reply`, or a name or parser that cannot be used.
+            OptionError: If the class has no `reply`, or its name or parser is invalid.
         """
         return OwnPlayers(self, env)
 
@@ -112,7 +112,7 @@ class OwnRow(NamedTuple):
 
 
 class OwnPlayers(RowPlayers[OwnRow]):
-    """`Players` of an `Agent`: a copy of it in each row, asked one after the other."""
+    """`Players` of an `Agent`: each row has a copy of the agent, and rows are asked one after another."""
 
     parsers: ClassVar = ("strict", "published", None)
 
@@ -164,7 +164,7 @@ class OwnPlayers(RowPlayers[OwnRow]):
 
 @contextmanager
 def errors_of(agent: Agent, method: str, episode: Episode) -> Iterator[None]:
-    """Turn an error in a method of the user's class into one sentence that says where it happened."""
+    """Turn an error in a method of the user's class into an `OptionError` that says where it happened."""
     try:
         yield
     except FedAgentGymError:

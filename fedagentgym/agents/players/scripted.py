@@ -1,6 +1,6 @@
-"""Agents without a model: the environment's expert, whole or handicapped, and a random walker; and demonstrations.
+"""Agents without a model: the environment's expert, with or without noise, and an agent that takes random actions.
 
-Demonstrations are the expert's episodes in the prompts and tokens of another agent, for supervised warm starts.
+A `Demonstrator` plays the expert's episodes in the prompts and tokens of another agent, for supervised warm starts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ScriptedPlayers(RowPlayers[NoisyExpert]):
-    """`Players` without a model."""
+    """`Players` of a `ScriptedAgent`."""
 
     def __init__(self, env: TextEnv, *, expert: bool, noise: float) -> None:
         super().__init__(env)
@@ -43,7 +43,7 @@ class ScriptedPlayers(RowPlayers[NoisyExpert]):
 
 
 class ScriptedAgent:
-    """The expert (`noise` = share of random actions, for weaker labelling policies) or the random walker."""
+    """The environment's expert, with a share `noise` of random actions, or an agent that takes only random actions."""
 
     def __init__(self, name: str, *, expert: bool, noise: float = 0.0) -> None:
         check_noise(noise)
@@ -53,7 +53,7 @@ class ScriptedAgent:
         return ScriptedPlayers(env, expert=self.expert, noise=self.noise)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing, since the agent holds nothing."""
 
 
 class ExpertOptions(Settings):
@@ -63,23 +63,23 @@ class ExpertOptions(Settings):
 
 
 def make_expert_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> ScriptedAgent:
-    """Make the environment's own expert, whole or handicapped."""
+    """Make an agent that plays the environment's expert, with the option `noise`."""
     options = ExpertOptions.load(settings.options, "agent.options")
     return ScriptedAgent(settings.name, expert=True, noise=options.noise)
 
 
 def make_random_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> ScriptedAgent:
-    """Make the random walker."""
+    """Make an agent that takes random actions."""
     Settings.load(settings.options, "agent.options")
     return ScriptedAgent(settings.name, expert=False)
 
 
 @dataclass(frozen=True)
 class Demonstrator:
-    """An agent that plays the environment's expert and expresses it in the prompts and tokens of another agent.
+    """Plays the environment's expert, and writes its episodes in the prompts and tokens of another agent.
 
-    With `noise`, that share of the actions is a random admissible one (`Move.learn` is False), so that a model
-    sees how the expert recovers. `choose_expert` may give tasks other experts than the environment's own.
+    A share `noise` of the actions is random (with `Move.learn` False), so that a model sees how the expert recovers.
+    `choose_expert` may return another expert than the environment's own for a task.
     """
 
     agent: TokenAgent
@@ -97,7 +97,7 @@ class Demonstrator:
         return DemonstratorPlayers(self, env)
 
     def close(self) -> None:
-        """Nothing is held: the agent is its owner's."""
+        """Do nothing, since the agent belongs to the caller."""
 
 
 class _ExpertRow(NamedTuple):
@@ -106,7 +106,7 @@ class _ExpertRow(NamedTuple):
 
 
 class DemonstratorPlayers(RowPlayers[_ExpertRow]):
-    """`Players` that play the environment's expert in an agent's tokens; no model is called."""
+    """`Players` of a `Demonstrator`. No model is called."""
 
     def __init__(self, demonstrator: Demonstrator, env: TextEnv) -> None:
         super().__init__(env)
@@ -135,7 +135,7 @@ class DemonstratorPlayers(RowPlayers[_ExpertRow]):
             if len(ids) > most:
                 limit = f"agent.decoding.max_new_tokens {most}"
                 raise OptionError(
-                    f"the expert's reply {reply[:60]!r} has {len(ids)} tokens, more than {limit}: raise it"
+                    f"the expert's reply {reply[:60]!r} has {len(ids)} tokens, more than {limit}: raise this limit"
                 )
             action, form = self.agent.parse(self.env, reply)
             move = Move(reply, action, form, context.ids, ids, fresh=context.fresh, learn=not at_random)

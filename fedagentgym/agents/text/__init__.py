@@ -1,1 +1,1 @@
-"""Text around a model: prompts, parsing of replies, tokens, constraints on what may be generated."""
+"""Text around a model: prompts, parsing of replies, tokenizers, and constraints on generation."""

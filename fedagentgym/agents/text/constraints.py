@@ -1,8 +1,8 @@
-"""Generation of admissible actions only: a trie over the token ids of all well-formed replies.
+"""Constrained generation of admissible actions: a trie over the token ids of all well-formed replies.
 
-An action with a slot, `search[<query>]`, becomes its prefix, then one to `MAX_SLOT_WORDS` free words, then its suffix. The free
-words are those of the episode's instruction (see `envs.scripted`), so that a small model can copy them. A reply or a word is only
-begun if the reply's tokens suffice to end it.
+An action with a slot, such as `search[<query>]`, is its prefix, then one to `MAX_SLOT_WORDS` free words, then its suffix. The
+free words are those of the episode's instruction (see `envs.scripted`), so that a small model can copy them. A reply or a word is
+only begun if it can be completed within the reply's limit of tokens.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CACHE_SIZE = 4096
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """A place in a trie. `ends`: a word may end here; `need`: tokens from here to the nearest end of a word."""
+    """A node of a trie. With `ends`, a word may end here; `need` is the number of tokens to the nearest end of a word."""
 
     following: dict[int, _Node] = field(default_factory=dict)
     ends: bool = False
@@ -48,7 +48,7 @@ class _Node:
 
 
 class FreeWords:
-    """The words that may fill a slot, as token ids: as the first of a slot and as a later one."""
+    """The words that may fill a slot, as token ids, which differ for the `first` word of a slot and for `later` words."""
 
     def __init__(self, first: Iterable[Sequence[int]], later: Iterable[Sequence[int]]) -> None:
         self.first, self.later = _Node(), _Node()
@@ -59,7 +59,7 @@ class FreeWords:
 
 
 class TrieState(NamedTuple):
-    """A state: the node in the trie, the position in a free word, the number of words begun, and the number of tokens."""
+    """The state of a reply: the node in the trie, the node in a free word, the words begun in the slot, the tokens so far."""
 
     node: _Node
     word: _Node | None
@@ -71,7 +71,7 @@ class ActionTrie:
     """`Constraint` over the admissible actions of one turn."""
 
     def __init__(self, replies: Iterable[Sequence[tuple[int, ...]]], free: FreeWords | None, max_tokens: int) -> None:
-        """`replies`: the id pieces of each reply, with the slot between them; `max_tokens`: the maximum length of a reply."""
+        """`replies` are the ids of each reply, in two pieces if a slot is between them; `max_tokens` limits their length."""
         self._root = _Node()
         self._most, self._free = max_tokens, free
         shortest = free.first.need if free is not None else _UNREACHABLE
@@ -86,7 +86,7 @@ class ActionTrie:
                 slot.add(after)
         if not self._root.following:
             raise OptionError(
-                f"no admissible action fits into max_new_tokens {max_tokens}: raise it, or turn constrained generation off"
+                f"no admissible action fits into max_new_tokens {max_tokens}: raise it, or set agent.decoding.constrained=false"
             )
         self._root.finalize()
 
@@ -125,12 +125,12 @@ class ActionTrie:
 
 
 def _find_completable(node: _Node, room: int) -> list[int]:
-    """Return the tokens after which a word can still be completed within `room` further tokens."""
+    """Return the next tokens after which a word can be completed within `room` further tokens."""
     return [token for token, below in node.following.items() if below.need <= room]
 
 
 class TrieCache:
-    """Makes and remembers the tries of a rollout; copies of a task and repeated pages share them."""
+    """Makes and caches the tries of a rollout, which copies of a task and repeated pages share."""
 
     def __init__(self, tokenizer: TextTokenizer, max_tokens: int) -> None:
         self.tokenizer, self.most = tokenizer, max_tokens
@@ -140,9 +140,9 @@ class TrieCache:
         self._words: dict[tuple[str, ...], FreeWords] = {}
 
     def get_trie(self, replies: tuple[str, ...], start: str) -> ActionTrie:
-        """Return the trie of well-formed replies, free slots filled with words of `start`."""
+        """Return the trie of well-formed replies, whose slots take words of the text `start`."""
         if replies not in self._slots:
-            # without their tags, which look like slots
+            # action tags are removed, since they look like slots
             actions = [reply.removeprefix("<action>").removesuffix("</action>") for reply in replies]
             self._slots[replies] = [found.group() if (found := SLOT.search(action)) else "" for action in actions]
         slots, encode = self._slots[replies], self.tokenizer.encode

@@ -1,20 +1,21 @@
-"""Prompts of a language model, and how its replies are read.
+"""Prompts of a language model, and parsers of its replies.
 
 Templates are filled with each environment's own descriptions. `standard` explains the role, the actions and the reply's form,
-and lists the admissible actions; `compact` shows bare observations, for models that were trained on an environment and need no
-instructions. Both support the two contexts: `first` and `next` make one growing dialogue, `window` renders a turn separately
-with the last turns in it. A custom `request` replaces the environment's own description; a `system` prompt comes before
-everything. The words of `standard` are those of `fedagentgym.envs.view`, which every way to play shares.
+and lists the admissible actions. `compact` shows bare observations, for models that were trained on an environment and need no
+instructions. Both support the two contexts: `render_first` and `render_next` make one growing dialogue, and `render_window` makes
+a separate prompt for each turn that shows the last turns. A custom `request` replaces the environment's own description, and a
+`system` prompt comes before everything. The words of `standard` are those of `fedagentgym.envs.view`, which every way to play
+shares.
 
-A parser decides which action of a reply is executed, and whether the format was kept. The format affects only the format
-penalty; the environment decides whether an action is valid.
+A parser decides which action of a reply is executed, and whether the reply has the required format. The format affects only the
+format penalty; the environment decides whether an action is valid.
 
-* `strict`: the whole reply is `<think>...</think><action>...</action>` (the thought only if it is asked for), each tag once and
-  no others inside. Without a complete action pair the action is empty.
-* `published`: the convention of the published agent code. The reply is lower-cased; the text between the first opening and the
-  first closing tag is the action. If one of the two is missing, the format is broken, and the last characters of the reply are
-  the action (as many as the environment's `published_action_tail` says). The format is also broken if a required think tag is
-  missing (in lower case) or a Chinese character occurs. Broken replies are executed all the same.
+* `strict`: the whole reply is `<think>...</think><action>...</action>` (the thought only if it is required), with each tag once
+  and no other tags inside. Without a complete pair of action tags the action is empty.
+* `published`: the convention of the published agent code. The reply is lower-cased, and the action is the text between the first
+  opening and the first closing tag. If one of these tags is missing, the format is broken, and the action is the last characters
+  of the reply (as many as the environment's `published_action_tail` says). The format is also broken if a required think tag is
+  missing (in lower case) or a Chinese character occurs. Actions of broken replies are executed too.
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ TEMPLATES = Registry(
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A style of prompt; `Template(name)` is an instance of the class that is registered under this name.
+    """A style of prompt. `Template(name)` is an instance of the class that is registered under this name.
 
-    To write one, derive a class, override what it renders otherwise, and register it with `fedagentgym.register_template`.
+    To write your own, derive a class, override methods, and register the class with `fedagentgym.register_template`.
 
     Args:
         name: `standard`, `compact`, or a registered name.
-        think: Whether reasoning is asked for before the action, in environments that take commands.
+        think: Whether the prompt asks for a thought before the action, in environments that take commands.
         system: A system prompt, which comes before everything.
         request: The first message in place of the environment's own description; `{observation}` is replaced by the observation.
     """
@@ -77,11 +78,11 @@ class Template:
         return made
 
     def render_first(self, env: TextEnv, view: View) -> str:
-        """The opening of a dialogue.
+        """Render the first message of a dialogue.
 
         Args:
             env: The environment; `env.role` and `env.action_help` describe it.
-            view: What the agent sees: `view.observation`, and `view.admissible` actions if they are listed.
+            view: The present view: `view.observation`, and `view.admissible` actions if they are listed.
 
         Returns:
             The first message.
@@ -89,7 +90,7 @@ class Template:
         return "\n\n".join([self.render_opening(env, view.observation), *self._request_action(env, view)])
 
     def render_opening(self, env: TextEnv, start: str) -> str:
-        """The first message without the list of actions, in the words of `request` if it is set.
+        """Render the first message without the list of actions, from `request` if it is set.
 
         Args:
             env: The environment.
@@ -103,12 +104,12 @@ class Template:
         return f"{describe(env)}\n\nWhat you see:\n{start}"
 
     def render_next(self, env: TextEnv, view: View, goal: str = "", listed: Sequence[str] | None = None) -> str:
-        """The next observation as a message of the dialogue.
+        """Render the next observation as a message of the dialogue.
 
         Args:
             env: The environment.
-            view: What the agent sees now.
-            goal: The task in short, if the environment has such a form.
+            view: The present view.
+            goal: A short form of the task, if the environment has one.
             listed: The actions that the dialogue listed last.
 
         Returns:
@@ -119,15 +120,15 @@ class Template:
     def render_window(
         self, env: TextEnv, start: str, past: Sequence[PastTurn], turn: int, view: View, goal: str = ""
     ) -> str:
-        """A whole prompt for one turn, in the context `window`.
+        """Render the whole prompt of one turn, for the context `window`.
 
         Args:
             env: The environment.
             start: The first observation of the episode.
-            past: The last turns, those that the prompt shows; each has `observation` and `action`.
-            turn: The number of the turn, from 0 on.
-            view: What the agent sees now.
-            goal: The task in short, if the environment has such a form.
+            past: The past turns that the prompt shows, each with `observation` and `action`.
+            turn: The number of the turn, counted from 0.
+            view: The present view.
+            goal: A short form of the task, if the environment has one.
 
         Returns:
             The prompt.
@@ -155,14 +156,14 @@ class Template:
         goal: str = "",
         longest: int | None = None,
     ) -> str:
-        """The prompt of `render_window`, without past turns if it has more than `longest` characters with them."""
+        """Render the prompt of `render_window`, without past turns if these would make it longer than `longest` characters."""
         text = self.render_window(env, start, past, turn, view, goal)
         if longest is not None and past and len(text) > longest:
             return self.render_window(env, start, (), turn, view, goal)
         return text
 
     def render_reply(self, env: TextEnv, action: str) -> str:
-        """A well-formed reply that takes an action, for demonstrations.
+        """Render a well-formed reply with an action, for demonstrations.
 
         Args:
             env: The environment.
@@ -182,7 +183,7 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class CompactTemplate(Template):
-    """Bare observations, each with the goal after it."""
+    """Shows bare observations, followed by the goal from the second turn on."""
 
     def render_first(self, env: TextEnv, view: View) -> str:
         return f"{self.render_opening(env, view.observation)}\n"
@@ -208,7 +209,7 @@ class CompactTemplate(Template):
 
 @dataclass
 class Dialogue:
-    """One episode as messages: a growing list (`session`) or one message with the last turns in it (`window`)."""
+    """One episode as messages: a growing list (`session`), or one message that shows the last turns (`window`)."""
 
     env: TextEnv
     template: Template
@@ -240,14 +241,14 @@ class Dialogue:
         return str(text)
 
     def record_turn(self, episode: Episode, asked: list[Message], reply: str, action: str) -> None:
-        """Remember a turn."""
+        """Add a turn to the dialogue."""
         self.past.append(PastTurn(episode.view.observation, action))
         self.listed = episode.view.admissible
         self.messages = [*asked, {"role": "assistant", "content": reply}]
 
 
 def _append_goal(view: View, goal: str) -> str:
-    """Put the goal right before the action: a small model relates words that are near each other."""
+    """Return the observation with the goal right before the action, since a small model relates nearby words."""
     return f"{view.observation}\n{goal}\n" if goal else f"{view.observation}\n"
 
 
@@ -296,7 +297,7 @@ def parse_published(reply: str, think: bool, tail: int = 30) -> ParsedReply:
 
 
 def parse(reply: str, parser: Literal["strict", "published"], think: bool, tail: int = 30) -> ParsedReply:
-    """Apply the named convention; `published` takes the last `tail` characters of a reply that lacks a tag."""
+    """Parse a reply with the named parser; `published` takes the last `tail` characters of a reply that lacks a tag."""
     if parser == "strict":
         return parse_strict(reply, think)
     return parse_published(reply, think, tail)

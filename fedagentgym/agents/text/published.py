@@ -1,8 +1,8 @@
-"""Prompts in the layout of FedAgent's published code, with the texts of a copy of that code that the user has.
+"""Prompts in the layout of FedAgent's published code, with texts that are read from the user's copy of that code.
 
-That code keeps its prompts as string constants of a Python module, two for each environment: `NAME_TEMPLATE_NO_HIS` for a turn
-without a past, `NAME_TEMPLATE` for the others. Nothing of them is in this package: `read_prompts` takes them from the module,
-which is parsed and never run, and a class derived from `PublishedTemplate` fills them:
+The published code keeps its prompts as string constants of a Python module, two for each environment: `NAME_TEMPLATE_NO_HIS` for
+a turn without past turns, and `NAME_TEMPLATE` for the others. This package does not contain these texts. `read_prompts` takes
+them from the module, which is parsed and never run, and a class derived from `PublishedTemplate` fills them:
 
     class FedAgentPrompts(PublishedTemplate):
         texts = read_prompts("fedagent/fedagent/envs/legacy_prompts.py")
@@ -38,13 +38,13 @@ PLACES = (
     "admissible_actions",
     "available_actions",
 )
-"""The places that a text may leave open, as `{name}`."""
+"""The placeholders that a text may contain, as `{name}`."""
 SEGMENT, TITLE, TASK = " [SEP] ", "Instruction:", "Your task is to: "
 QUERY, PUBLISHED_QUERY = "search[<query>]", "search[<your query>]"
 
 
 def read_prompts(path: str | Path) -> dict[str, str]:
-    """Read the prompts of a Python module, which is parsed and not run.
+    """Read the prompts of a Python module, which is parsed but not run.
 
     Args:
         path: The module, such as `agent_system/environments/prompts/webshop.py` in a copy of the published code.
@@ -53,8 +53,8 @@ def read_prompts(path: str | Path) -> dict[str, str]:
         The texts, by the names of their constants.
 
     Raises:
-        DataError: If the file is no Python module or holds no prompt, if one of an environment's two prompts is missing, or if a
-            text has a placeholder that cannot be filled.
+        DataError: If the file is not a Python module or holds no prompt, if one of an environment's two prompts is missing, or
+            if a text has an unknown placeholder.
     """
     require_type("prompts are read from the path of a Python module", path, str, Path)
     file = Path(path).expanduser()
@@ -62,7 +62,7 @@ def read_prompts(path: str | Path) -> dict[str, str]:
     try:
         tree = ast.parse(read_text(file))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise DataError(f"{where}: this is no Python module") from None
+        raise DataError(f"{where} is not a Python module") from None
     found: dict[str, str] = {}
     for statement in tree.body:
         targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
@@ -72,7 +72,7 @@ def read_prompts(path: str | Path) -> dict[str, str]:
     prompts = {name: text for name, text in found.items() if name.endswith((WITH_PAST, WITHOUT_PAST))}
     if not prompts:
         raise DataError(
-            f"{where}: no prompt: it assigns no text to a name that ends with {WITH_PAST} or {WITHOUT_PAST}"
+            f"{where} holds no prompt: it assigns no text to a name that ends with {WITH_PAST} or {WITHOUT_PAST}"
         )
     for name, text in prompts.items():
         counterpart = name.removesuffix("_NO_HIS") if name.endswith(WITHOUT_PAST) else f"{name}_NO_HIS"
@@ -90,16 +90,16 @@ def read_prompts(path: str | Path) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class PublishedTemplate(Template):
-    """Prompts that fill the texts of published code: derive a class, and set `texts` to what `read_prompts` returns.
+    """Prompts made from the texts of published code. Derive a class, and set `texts` to the result of `read_prompts`.
 
     An environment has two texts, whose names begin with its own: `WEBSHOP_TEMPLATE_NO_HIS` for a turn without past turns, and
-    `WEBSHOP_TEMPLATE` for the others. They are meant for `context: window`; in a growing dialogue every turn has the first text.
+    `WEBSHOP_TEMPLATE` for the others. They are meant for `context: window`. In a growing dialogue every turn uses the first text.
 
     Args:
-        name: The name by which the class is registered.
-        think: Whether a reply must have a thought; the texts are the same with and without it.
+        name: The name under which the class is registered.
+        think: Whether a reply must have a thought. The texts are the same in both cases.
         system: A system prompt, which comes before everything.
-        request: Not used: the texts are the whole prompt.
+        request: Not used, since the texts are the whole prompt.
     """
 
     texts: ClassVar[Mapping[str, str]] = {}
@@ -139,7 +139,7 @@ class PublishedTemplate(Template):
 
 
 def _find_task(start: str) -> str:
-    """The task as the first observation of an episode words it; empty if it does not."""
+    """Return the task as it is worded in the first observation of an episode; empty if the observation has no task."""
     segments = start.split(SEGMENT)
     if TITLE in segments[:-1]:
         return segments[segments.index(TITLE) + 1]
@@ -147,7 +147,7 @@ def _find_task(start: str) -> str:
 
 
 def _quote_segments(observation: str) -> str:
-    """A shop's page as the published code shows it: what comes after the instruction, every segment in quotes.
+    """Return a shop's page as the published code shows it: the segments after the instruction, each in quotes.
 
     >>> _quote_segments("WebShop [SEP] Instruction: [SEP] buy a hat [SEP] Search [SEP] Next")
     "'Search' [SEP] 'Next'"

@@ -1,18 +1,18 @@
-"""Tokenizers: text to ids and back, nothing added, nothing cleaned up.
+"""Tokenizers: text to ids and back. No special tokens are added, and decoded text is not cleaned up.
 
-`TextTokenizer` needs the library `tokenizers` alone, `HuggingFaceTokenizer` is any tokenizer of `transformers`.
+`TextTokenizer` needs only the library `tokenizers`; `HuggingFaceTokenizer` wraps any tokenizer of `transformers`.
 
-`build_tokenizer` makes the tokenizer of tiny models, for which a word is one token everywhere, and nothing is unknown. Small
-models learn to copy words from the observation into an action only if a word keeps its token. Byte-pair vocabularies break that
-(`" red"` and `"red"` differ), and splitting on white space loses the text. Here:
+`build_tokenizer` makes the tokenizer of tiny models, in which a word is the same single token everywhere and every text can be
+encoded. Small models learn to copy words from the observation into an action only if a word keeps its token. Byte-pair
+vocabularies break that (`" red"` and `"red"` differ), and splitting on white space loses the text. Here:
 
-* a run of letters and digits is a *word*; the single space between two words is implied and costs nothing;
-* punctuation and line ends carry the spaces beside them (`", "` is one token, `" + "` another);
-* a word that the vocabulary lacks, every number and every foreign sign is spelt: single digits, single characters, bytes.
+* a run of letters and digits is a *word*; the single space between two words is implied and costs no token;
+* punctuation and line ends include the spaces beside them (`", "` is one token, `" + "` another);
+* words that are not in the vocabulary, numbers and foreign characters are spelt in single digits, single characters or bytes.
 
-So `decode(encode(text)) == text` for every text but those with the two private-use characters used as marks. It is an ordinary
-`tokenizers` pipeline (byte-pair model without merges), so it saves and loads as any Hugging Face tokenizer. Ids depend on the set
-of words only: fixed tokens first, then the words in sorted order.
+So `decode(encode(text)) == text` for every text without the two private-use characters that serve as marks. The tokenizer is an
+ordinary `tokenizers` pipeline (a byte-pair model that never merges words), so it is saved and loaded like any Hugging Face
+tokenizer. Ids depend only on the set of words: fixed tokens come first, then the words in sorted order.
 """
 
 from __future__ import annotations
@@ -57,19 +57,19 @@ class GenericTokenizer(PreTrainedTokenizerFast):
 _FILE, _CONFIG = "tokenizer.json", "tokenizer_config.json"
 _SMALL = 1 << 22
 _TRIAL_SECONDS, _TRIAL_MEMORY, _TRIAL_WAIT = 20, 4 << 30, 300.0
-"""Processor time and memory that the trial of a tokenizer may take, and the longest time that it is waited for."""
+"""Limits for the trial of a tokenizer: processor time, memory, and elapsed time."""
 
 
 class TextTokenizer:
-    """A tokenizer of the library `tokenizers`. It adds no special tokens by itself, and re-encodes no history.
+    """A tokenizer of the library `tokenizers`. It adds no special tokens by itself.
 
-    Encodings are remembered: copies of a task see the same texts.
+    Encodings are cached, since copies of a task see the same texts.
 
     Args:
         fast: The tokenizer of the library.
         end: The token that ends a text.
-        pad: The token that fills rows up.
-        context_length: The longest text, noted for other libraries.
+        pad: The padding token.
+        context_length: The length of the longest text, which is saved for other libraries.
         stop_ids: Further ids that end a reply.
     """
 
@@ -89,7 +89,7 @@ class TextTokenizer:
 
     @classmethod
     def read(cls, folder: Path, stop_ids: Iterable[int] = ()) -> TextTokenizer | None:
-        """Read the tokenizer of a folder; None if it is not completely in its tokenizer.json, or has a chat template."""
+        """Read the tokenizer of a folder; None if tokenizer.json does not define it completely, or it has a chat template."""
         from tokenizers import Tokenizer
 
         declared = read_generic_config(folder)
@@ -110,14 +110,14 @@ class TextTokenizer:
 
     @cached_property
     def hf(self) -> Any:
-        """The same tokenizer as `transformers` has it."""
+        """The same tokenizer as a tokenizer of `transformers`."""
         transformers = require("transformers", "train")
         return transformers.PreTrainedTokenizerFast(
             tokenizer_object=self._fast, clean_up_tokenization_spaces=False, **self._special
         )
 
     def set_chat_options(self, options: Mapping[str, Any]) -> None:
-        """Pass these arguments to the chat template from now on. A name that is not in the template is refused."""
+        """Pass these arguments to the chat template from now on. A name that does not occur in the template is refused."""
         known = str(getattr(self.hf, "chat_template", None))
         if stranger := next((name for name in options if name not in known), None):
             raise OptionError(f"agent.chat_options: the chat template of this tokenizer has no {stranger!r}")
@@ -129,14 +129,14 @@ class TextTokenizer:
         if known is None:
             if len(self._known) >= _CACHE_SIZE:
                 self._known.clear()
-            # pieces may be known: pages that are shown again in another window, lines of other pages
+            # pieces may be cached, from the same page in another window or from equal lines of other pages
             pieces = cut_text(text) if self._piecewise else []
             known = self._encode(text) if len(pieces) < 2 else tuple(chain.from_iterable(map(self.encode, pieces)))
             self._known[text] = known
         return known
 
     def _encode(self, text: str, markers: bool = False) -> tuple[int, ...]:
-        """Encode; unless `markers`, a special token's name inside the text is text (an observation cannot end a turn)."""
+        """Encode a text. Without `markers`, a special token's name is encoded as text, so an observation cannot end a turn."""
         self._fast.encode_special_tokens = not markers
         try:
             return tuple(self._fast.encode(make_encodable(text), add_special_tokens=False).ids)
@@ -153,42 +153,45 @@ class TextTokenizer:
         _write_generic_config(folder, {**declared, "tokenizer_class": _GENERIC_CLASSES[0]})
 
     def encode_chat(self, content: str, system: str | None = None) -> tuple[int, ...]:
-        """Return the ids of a dialogue's first prompt, up to where the reply begins: the `system` message, or the chat
-        template's own, and the user's `content`."""
+        """Return the ids of a dialogue's first prompt, up to the start of the reply.
+
+        The prompt has the `system` message, or else the chat template's own, and the user's `content`."""
         before, after = self._render_frame(_FIRST_FRAME, system)
         return self._encode_framed(before, content, after)
 
     def encode_next(self, content: str, *, stopped: bool) -> tuple[int, ...]:
-        """Return the ids between one reply and the next: the end of the turn (if the reply lacks it) and the user's answer."""
+        """Return the ids between two replies: the rest of the turn after the first reply, and the user's message.
+
+        The rest of the turn begins with a stop token unless the reply has `stopped`, which means that it ends with one."""
         before, after = self._render_frame(_NEXT_FRAME, None)
         before = before.rpartition(_REPLY_MARK)[2]
         return self._encode_framed(self.strip_stop(before) if stopped else before, content, after)
 
     def strip_stop(self, text: str) -> str:
-        """The text after a reply in the chat template, without the token that ended the reply, which is drawn already."""
+        """Remove the stop token from the rendered text after a reply, since the reply has already drawn it."""
         stops = self.hf.convert_ids_to_tokens(sorted(self.stop_ids))
         return text.removeprefix(next(filter(text.startswith, stops), ""))
 
     @cached_property
     def special_names(self) -> tuple[str, ...]:
-        """The names of special tokens: tokens where a chat template writes them, and plain text inside a message."""
+        """The names of special tokens. A chat template writes them as tokens; inside a message they are plain text."""
         added = self.hf.added_tokens_decoder.values()
         return tuple(dict.fromkeys([*self.hf.all_special_tokens, *(one.content for one in added if one.special)]))
 
     def render_messages(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> str:
-        """The text of a conversation in the chat template, up to where the reply begins."""
+        """Render a conversation with the chat template, up to the start of the next reply."""
         given = {"tools": list(tools)} if tools else {}
         try:
             render = self.hf.apply_chat_template
             return str(
                 render(list(messages), tokenize=False, add_generation_prompt=True, **given, **self._chat_options)
             )
-        except Exception as error:  # a template is a program: what it raises is its author's choice
+        except Exception as error:  # a template is a program, which may raise anything
             cause = describe_error(error, named=False)
             raise DataError(f"the chat template of this tokenizer cannot be used: {cause}") from error
 
     def encode_rendered(self, text: str, quoted: Mapping[str, str]) -> tuple[int, ...]:
-        """Encode a rendered conversation. Each word of `quoted` stands for the name of a special token, which is text there."""
+        """Encode a rendered conversation. Each word of `quoted` is replaced by a special token's name, encoded as text."""
         if not quoted:
             return self._encode(text, True)
         word, name = next(iter(quoted.items()))
@@ -199,7 +202,7 @@ class TextTokenizer:
         )
 
     def _render_frame(self, messages: list[dict[str, str]], system: str | None) -> tuple[str, str]:
-        """Render messages in the chat template and return what stands before and after the mark."""
+        """Render messages with the chat template, and return the text before and after the content mark."""
         known = self._frames.get((len(messages), system))
         if known is not None:
             return known
@@ -226,7 +229,7 @@ class TextTokenizer:
 
 
 def make_word_tokenizer(vocabulary: Iterable[str], context_length: int = 4096) -> TextTokenizer:
-    """Make the tokenizer of a tiny model, for which every word of these texts is one token; closing tags end a reply."""
+    """Make the tokenizer of a tiny model. Every word of these texts is one token, and `CLOSING_TAGS` end a reply."""
     fast = build_tokenizer(vocabulary)
     known = fast.get_vocab()
     stops = [known[tag] for tag in CLOSING_TAGS]
@@ -268,11 +271,13 @@ class HuggingFaceTokenizer(TextTokenizer):
 
 
 def try_tokenizer(folder: Path) -> None:
-    """Refuse a tokenizer that takes too much time or memory. It is tried once for each content, in a process of its own; a
-    small one without a normalizer and without a chat template is not tried."""
+    """Refuse a tokenizer that takes too much time or memory.
+
+    A tokenizer is tried once for each content of its files, in a separate process. A small tokenizer without a normalizer and
+    without a chat template is not tried."""
     parts = [folder / _FILE, folder / _CONFIG, *sorted(folder.rglob("chat_template*"))]
     parts = [part for part in parts if part.is_file()]
-    with contextlib.suppress(DataError):  # what cannot be read is reported where it is loaded
+    with contextlib.suppress(DataError):  # unreadable files are reported when they are loaded
         small = all(part.stat().st_size < _SMALL for part in parts)
         whole, declared = (read_json(folder / name) if small else None for name in (_FILE, _CONFIG))
         templated = len(parts) > 2 or not isinstance(declared, dict) or declared.get("chat_template")
@@ -297,12 +302,12 @@ def try_tokenizer(folder: Path) -> None:
 
 
 def _explain_trial(status: int, said: str) -> str:
-    """The end of a trial as the rest of a sentence; empty if the tokenizer passed."""
+    """Return the fault that a trial found, as the end of an error message; empty if the tokenizer passed."""
     if status == 0:
         return ""
     if status == -signal.SIGXCPU:
         return f"takes more than {_TRIAL_SECONDS} s for a few lines of text"
-    if status == trial.NO_MEMORY or "memory allocation of" in said:  # the words with which a library of Rust aborts
+    if status == trial.NO_MEMORY or "memory allocation of" in said:  # printed when a Rust library runs out of memory
         return f"takes more than {_TRIAL_MEMORY >> 30} GiB for a few lines of text"
     if status == trial.TOO_LONG:
         return f"makes more than {trial.MAX_RENDERED_LENGTH:,} characters of a few lines of text"
@@ -311,9 +316,9 @@ def _explain_trial(status: int, said: str) -> str:
 
 
 def read_generic_config(folder: Path) -> dict[str, Any] | None:
-    """Return a folder's tokenizer_config.json if the tokenizer is completely in its tokenizer.json; None if it is not.
+    """Return a folder's tokenizer_config.json if tokenizer.json defines the tokenizer completely; None otherwise.
 
-    For a tiny model's folder `AutoTokenizer` would go by the architecture and use Qwen's own pre-tokenizer, without a word.
+    For a tiny model's folder `AutoTokenizer` would go by the architecture, and silently use Qwen's own pre-tokenizer.
     """
     if not (folder / _CONFIG).is_file():
         return None
@@ -324,10 +329,10 @@ def read_generic_config(folder: Path) -> dict[str, Any] | None:
 
 
 def _write_generic_config(folder: Path, declared: dict[str, Any]) -> None:
-    """Write the settings of a generic tokenizer so that `AutoTokenizer` leaves it as it is.
+    """Write the settings of a generic tokenizer so that `AutoTokenizer` does not replace its pre-tokenizer.
 
-    It does so where the folder names a class of its own; what it then loads is still the library's generic class, and the module
-    is read only with `trust_remote_code`.
+    `AutoTokenizer` respects a folder that names its own class. It still loads the library's generic class, and reads the folder's
+    module only with `trust_remote_code`.
     """
     whole = {**declared, "auto_map": {"AutoTokenizer": [None, "generic_tokenizer.GenericTokenizer"]}}
     (folder / _CONFIG).write_text(json.dumps(whole, indent=2, sort_keys=True) + "\n", "utf-8")
@@ -335,7 +340,7 @@ def _write_generic_config(folder: Path, declared: dict[str, Any]) -> None:
 
 
 def make_encodable(text: str) -> str:
-    """Replace lone surrogates, which no encoding has."""
+    """Replace lone surrogates, which cannot be encoded."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -346,7 +351,7 @@ PAD, END = "<|pad|>", "<|end|>"
 _TAG_NAMES = ("think", "action", "answer", "search", "information", "code", "result", "tool", "tool_result", "box")
 TAGS = tuple(tag for name in _TAG_NAMES for tag in (f"<{name}>", f"</{name}>"))
 CLOSING_TAGS = ("</action>", "</answer>", "</search>", "</tool>")
-"""Tags that end a reply: nothing sensible follows them before the next observation."""
+"""Tags that end a reply, since nothing useful follows them before the next observation."""
 
 _CHARACTERS = [*map(chr, range(33, 127)), "\n"]
 _ALPHANUMERIC = [c for c in _CHARACTERS if c.isalnum()]
@@ -372,12 +377,12 @@ def list_fixed_tokens() -> list[str]:
 
 
 def count_tokens(texts: Iterable[str]) -> int:
-    """The size of the vocabulary that `build_tokenizer` makes of these texts."""
+    """Return the size of the vocabulary that `build_tokenizer` makes from these texts."""
     return len(list_fixed_tokens()) + len(extract_words(texts))
 
 
 def build_tokenizer(texts: Iterable[str]) -> Tokenizer:
-    """Make the tokenizer that has every word of the given texts (an environment's `vocabulary()`) as one token."""
+    """Make the tokenizer in which every word of the given texts (an environment's `vocabulary()`) is one token."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models
 
     tokens = list_fixed_tokens() + [START + word for word in extract_words(texts)]
@@ -404,7 +409,7 @@ def build_tokenizer(texts: Iterable[str]) -> Tokenizer:
 
 
 def _make_splitters() -> tuple[Normalizer, PreTokenizer]:
-    """The normalizer, which marks spaces, and the pre-tokenizer, which cuts a text into words and signs."""
+    """Return the normalizer, which marks spaces, and the pre-tokenizer, which cuts a text into words and punctuation."""
     from tokenizers import Regex, normalizers, pre_tokenizers
 
     between_words = rf"(?<=[\p{{L}}\p{{N}}]){SPACE}(?=[\p{{L}}\p{{N}}])"
@@ -418,9 +423,9 @@ def _make_splitters() -> tuple[Normalizer, PreTokenizer]:
 
 
 def cut_text(text: str) -> list[str]:
-    """Cut a text after every closing bracket and line end, together with the space that goes with it.
+    """Cut a text after every closing bracket and line end, including a space that follows.
 
-    There a token of `build_tokenizer` ends whatever follows: the pieces, each encoded by itself, have the ids of the whole.
+    A token of `build_tokenizer` always ends there, so the pieces, encoded one by one, have the ids of the whole text.
 
     >>> cut_text("search[red shoes] [SEP] Back to Search [SEP] $12")
     ['search[red shoes] ', '[SEP] ', 'Back to Search [SEP] ', '$12']
@@ -429,7 +434,7 @@ def cut_text(text: str) -> list[str]:
 
 
 def encodes_piecewise(tokenizer: Tokenizer) -> bool:
-    """Return whether this is a tokenizer of `build_tokenizer`, and no token was added to it that `cut_text` could cut."""
+    """Return whether `build_tokenizer` made this tokenizer, and it has no added token that `cut_text` could cut."""
     own = (tokenizer.normalizer, tokenizer.pre_tokenizer)
     if any(
         part is None or part.__getstate__() != ours.__getstate__()

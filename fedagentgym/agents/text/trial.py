@@ -1,10 +1,10 @@
-"""A process that tries a tokenizer from elsewhere: `python trial.py FOLDER SECONDS BYTES`. More time or memory ends it; its exit
-status says what happened.
+"""Tries a tokenizer from elsewhere within limits of time and memory: `python trial.py FOLDER SECONDS BYTES`. The exit status is
+the result.
 
-A normalizer may make each character a thousand, and a chat template is a program; neither can be stopped in the process that
-runs it. Other errors are ignored here: they occur again, with a sentence, where the tokenizer is loaded. This file imports
-nothing of the package, so that the process starts fast. The tokenizer may take SECONDS of processor time, and the templates as
-many again; the time to import the libraries does not count.
+A normalizer may turn each character into a thousand, and a chat template is a program. Neither can be stopped from inside the
+process that runs it, so both are tried in this process first. Other errors are ignored here, since they are raised again, with
+a message, where the tokenizer is loaded. This file imports nothing of the package, so that the process starts fast. The tokenizer
+may take SECONDS of processor time, and the templates as many again; the time to import the libraries does not count.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ TALK = [
     {"role": "user", "content": "Go."},
 ]
 MAX_RENDERED_LENGTH = 1 << 20
-"""Maximum length, in characters, of `TALK` in a chat template."""
+"""The most characters that a chat template may make of `TALK`."""
 NO_MEMORY, TOO_LONG = 3, 4
-"""Exit statuses. The system ends the process by a signal when its time is over; any other failure is a traceback."""
+"""Exit statuses. A signal ends the process when its time is over; any other failure is a traceback."""
 
 
 def read_templates(folder: Path) -> list[str]:
-    """The chat templates of a folder."""
+    """Return the chat templates of a folder."""
     found: list[Any] = [file.read_text("utf-8") for file in folder.rglob("chat_template*.jinja")]
     for name in ("tokenizer_config.json", "chat_template.json"):
         with contextlib.suppress(OSError, ValueError, AttributeError):
@@ -43,7 +43,7 @@ def read_templates(folder: Path) -> list[str]:
 
 @contextlib.contextmanager
 def leave_to_loader() -> Iterator[None]:
-    """Ignore every failure except that of memory."""
+    """Ignore every error except `MemoryError`."""
     try:
         yield
     except MemoryError:
@@ -53,7 +53,7 @@ def leave_to_loader() -> Iterator[None]:
 
 
 def limit_time(seconds: int | None) -> None:
-    """End the process once it has taken this many more seconds of processor time; `None` lifts the limit."""
+    """End the process after this many more seconds of processor time; `None` lifts the limit."""
     _, most = resource.getrlimit(resource.RLIMIT_CPU)
     soft = most if seconds is None else math.ceil(time.process_time()) + seconds
     resource.setrlimit(resource.RLIMIT_CPU, (soft, most))

@@ -1,12 +1,12 @@
-/* The episode browser. Reads the data that the page carries, writes everything as text.
-   `window.pages` has what the other scripts of a page use: to make an element, and to show a text's invisible characters. */
+/* The episode browser. It reads the data in the page, and inserts everything as text.
+   `window.pages` holds functions for the page's other scripts: to make elements, and to show invisible characters. */
 (() => {
   "use strict";
 
   const LONG = 1500;
   const INVISIBLE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
 
-  /* Characters that are not seen, or that turn the text around, are shown by their number. */
+  /* Invisible characters, and those that change the direction of text, are shown by their numbers. */
   const visible = (text) =>
     String(text).replace(INVISIBLE, (mark) => "\u27e8U+" + mark.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0") + "\u27e9");
 
@@ -40,7 +40,7 @@
       this.refresh();
     }
 
-    /* One row for each task and copy (of training: also client and round), with the episode of each source. */
+    /* One row for each task and copy (in training also for each client and round), with the episode of each source. */
     makeRows() {
       const rows = new Map();
       for (const episode of this.data.episodes) {
@@ -99,7 +99,7 @@
       this.shown = this.rows.filter((row) => this.matches(row));
       const left = this.data.all_tasks - this.data.tasks;
       this.count.textContent = this.shown.length + " of " + this.rows.length + " episodes" +
-        (this.paired ? " side by side" : "") + (left > 0 ? "; " + left + " more tasks are in the files" : "");
+        (this.paired ? " side by side" : "") + (left > 0 ? "; " + left + " more tasks are only in the files" : "");
       this.list.replaceChildren(...this.shown.map((row) => make("li", {}, this.makeEntry(row))));
       if (!this.shown.includes(this.state.row)) this.state.row = this.shown[0] || null;
       this.select(this.state.row);
@@ -124,12 +124,12 @@
         if (chosen) entry.setAttribute("aria-current", "true");
       }
       this.panes.replaceChildren(...(row === null
-        ? [make("p", { class: "none" }, "No episode is like that.")]
+        ? [make("p", { class: "none" }, "No episode matches.")]
         : row.episodes.map((episode, source) => episode ? this.makePane(episode, source) : null).filter(Boolean)));
       this.panes.dataset.count = this.panes.children.length;
     }
 
-    /* Arrow keys go through the list. */
+    /* Arrow keys move through the list. */
     move(event) {
       const step = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1 }[event.key];
       if (!step || !this.shown.length) return;
@@ -178,7 +178,7 @@
 
     makeText(index) { return this.shorten(this.text(index)); }
 
-    /* Long texts are folded after their beginning. */
+    /* Only the beginning of a long text is shown at first. */
     shorten(text) {
       if (text.length <= LONG) return [text];
       const rest = make("span", { hidden: true }, text.slice(LONG));

@@ -1,10 +1,10 @@
-/* The leaderboard: tabs, tables that are sorted, filtered and searched, and the choice of episodes. */
+/* The leaderboard: tabs, tables that can be sorted, filtered and searched, and the choice of episodes. */
 (() => {
   "use strict";
 
   const { make, visible, select } = window.pages;
   const FEW = 5;
-  const STEPS = "optimizer_steps";  // always a column: methods that take more of them are compared with care
+  const STEPS = "optimizer_steps";  // always a column, since methods with unequal numbers of steps are compared with care
 
   /* ---- numbers ---- */
 
@@ -41,7 +41,7 @@
       new EpisodeChoice(section, data);
     }
 
-    /* What maintainers found who ran an entry again stands in the table as two more measures over all scenarios. */
+    /* Adds the results of maintainers who ran an entry again to the table, as two more measures over all scenarios. */
     addReruns() {
       const ranked = this.measures.get(this.data.ranked);
       for (const [name, title] of [["secret", "run again, unpublished tasks"], ["public", "run again, same tasks"]]) {
@@ -134,7 +134,7 @@
             title, make("span", { class: "arrow", "aria-hidden": "true" }, current ? (this.state.down ? " \u2193" : " \u2191") : "")));
       };
       this.head.replaceChildren(make("tr", {},
-        head("rank", "rank", "rank, and bands over all scenarios: two entries share one if their difference is not significant", false, false),
+        head("rank", "rank", "rank, and bands over all scenarios: two entries share a band if their difference is not significant", false, false),
         head("entry", "entry", "who played", false, false),
         ...columns.map((one) => head(one.name, one.title, one.about, one.better !== "lower", true))));
       const shown = this.order(this.data.entries.filter((one) => this.matches(one)));
@@ -155,7 +155,7 @@
       this.count.textContent = shown.length + " of " + this.data.entries.length;
     }
 
-    /* The rows of an entry are made once; sorting and filtering only moves them. */
+    /* The rows of an entry are made once; sorting and filtering only move them. */
     getRows(entry, columns, place) {
       if (!this.rows.has(entry.name)) this.rows.set(entry.name, this.makeRows(entry, columns, place));
       return this.rows.get(entry.name);
@@ -176,11 +176,11 @@
       const row = make("tr", { "data-entry": entry.name,
         onmouseenter: () => this.highlight(entry.name), onmouseleave: () => this.highlight(null),
         onfocusin: () => this.highlight(entry.name), onfocusout: () => this.highlight(null) },
-        make("td", { class: "place" }, entry.reference ? make("small", { title: "no model: an end of the scale" }, "reference") : place
+        make("td", { class: "place" }, entry.reference ? make("small", { title: "not a model, but an end of the scale" }, "reference") : place
           ? place[1].length
             ? make("span", { class: "band band-" + (place[1][0] % 2), title: place[2] ? "rank " + place[2] : "too few runs for ranks" }, place[2] ? String(place[2]) : "", make("small", {}, " band " + place[1].join(", ")))
             : make("small", { title: "place by the mean of this scenario; ranks and bands are over all scenarios" }, String(place[0]))
-          : make("small", { title: "has not played everything that the others have" }, "not ranked")),
+          : make("small", { title: "has not played the whole suite" }, "not ranked")),
         make("td", { class: "who-played" }, toggle, this.makeLabels(entry)),
         ...columns.map((one, column) => this.makeCell(entry, one, column === 0)));
       return opened ? [row, this.makeDetail(entry, columns.length + 2)] : [row];
@@ -211,7 +211,7 @@
           make("i", { class: "after", style: "left:" + share(mean) + "%" })));
     }
 
-    /* The interval, or every run where these are too few for one. */
+    /* The interval, or the values of all runs if they are too few for an interval. */
     tellSpread([, low, high, runs], unit) {
       if (low !== null) return low === high ? "" : "[" + format(low, unit) + ", " + format(high, unit) + "]";
       const own = (runs || []).map((one) => format(one, unit));
@@ -291,7 +291,7 @@
     (waiting.get(key) || (() => {}))(arrived.get(key));
   };
 
-  /* Reads the script of an entry: the one way in which a page from disk can read another file. */
+  /* Loads the script of an entry, since a page from disk can read other files only as scripts. */
   const load = (suite, entry) => new Promise((resolve, reject) => {
     const key = suite + "/" + entry;
     if (arrived.has(key)) { resolve(arrived.get(key)); return; }
@@ -299,7 +299,7 @@
     document.head.append(make("script", { src: "episodes/" + suite + "/" + entry + ".js", onerror: () => reject(new Error("episodes/" + key + ".js is not there")) }));
   });
 
-  /* The episodes of several entries as one set of data. */
+  /* Merges the episodes of several entries into one set of data. */
   const merge = (parts) => {
     const merged = { sources: [], texts: [], episodes: [], tasks: 0, all_tasks: 0 };
     const places = new Map();
@@ -326,7 +326,7 @@
       const entries = data.entries.map((one) => [one.name, visible(one.title)]);
       this.scenario = select("Scenario of the episodes", data.scenarios.map((one) => [one, one]));
       this.first = select("First entry", entries);
-      this.second = select("Second entry, beside it", [["", "alone"], ...entries]);
+      this.second = select("Second entry, side by side", [["", "alone"], ...entries]);
       this.second.selectedIndex = entries.length > 1 ? 2 : 0;
       section.querySelector(".episode-choice").append(
         make("div", { class: "filters" }, data.scenarios.length > 1 ? this.scenario : null, this.first, make("span", {}, "beside"), this.second,
@@ -354,7 +354,7 @@
   const tabs = [...document.querySelectorAll("[role=tab]")];
   const panels = tabs.map((tab) => document.getElementById(tab.getAttribute("aria-controls")));
 
-  /* Of a part with several suites one is shown; its table is made when it is opened first. */
+  /* Shows one suite of a part with several suites. The table of a suite is made when the suite is first opened. */
   const openSuite = (panel, key) => {
     const sections = [...panel.querySelectorAll("section[data-suite]")];
     const chosen = sections.find((one) => one.dataset.suite === key) ?? sections.find((one) => !one.hidden && one.dataset.open) ?? sections[0];
@@ -376,7 +376,7 @@
     openSuite(panels[place], key);
   };
 
-  /* The part of the page's address: the name of a tab, or of a suite in one. */
+  /* Opens the tab or the suite that the fragment of the page's address names. */
   const openNamed = () => {
     const named = decodeURIComponent(location.hash.slice(1));
     const suite = document.getElementById("suite-" + named);
