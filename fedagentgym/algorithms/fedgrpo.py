@@ -283,9 +283,8 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         """The clients that score each question."""
         if self.settings.selection == "random":
             return [self._choose(question, None, state, this_round) for question in questions]
-        if (
-            self.settings.selection == "oracle"
-        ):  # all examples of the question's category, or all of them if it has none
+        # all examples of the question's category, or all of them if it has none
+        if self.settings.selection == "oracle":
             pool = self.auxiliary.pool
             examples = np.array([pool.category_names[code] for code in pool.category_codes])
             same = [np.flatnonzero(examples == self.questions.pool.get_category(question)) for question in questions]
@@ -489,9 +488,8 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         preparation = Work()
         if settings.expert_agent is not None:
             experts = (SecondModel("experts", settings.expert_agent, learning, settings.expert_steps),)
-        if (
-            settings.asks_models
-        ):  # each expert is trained, and says which examples it solved, and which questions its client holds
+        # each expert is trained, and says which examples it solved, and which questions its client holds
+        if settings.asks_models:
             examples = scale.roles.get("auxiliary", 0)
             held = scale.roles.get("server", 0) if settings.answers == "holders_first" else 0
             trained = replace(scale, learning=learning).count_local_work(settings.expert_steps)

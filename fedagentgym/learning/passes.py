@@ -37,9 +37,8 @@ def split_minibatches(count: int, settings: LearningSettings, rng: np.random.Gen
     size = settings.minibatch_rows
     if size is None:
         parts = min(settings.minibatches, count)
-    elif (
-        settings.minibatch_fill
-    ):  # in order, and as many rows again, drawn at random, as make the last mini-batch whole
+    elif settings.minibatch_fill:
+        # in order; rows drawn at random fill the last mini-batch
         missing = -count % size
         filled = [*range(count), *rng.choice(count, missing, replace=missing > count).tolist()]
         return [filled[start : start + size] for start in range(0, len(filled), size)]

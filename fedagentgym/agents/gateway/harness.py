@@ -367,9 +367,8 @@ class _Play:
     def _find_late(self, now: float) -> None:
         limits = self.settings.limits
         for episode in list(self.by_key.values()):
-            if (
-                not episode.waiting and now - episode.latest > limits.idle
-            ):  # an episode that awaits an answer is not idle
+            # an episode that awaits an answer is not idle
+            if not episode.waiting and now - episode.latest > limits.idle:
                 self._lose(episode, "idle")
             elif now - episode.begun > limits.longest:
                 self._lose(episode, "too_long")

@@ -82,9 +82,8 @@ class JoinedPlay:
 
     def serve(self, asked: Sequence[Asked]) -> list[list[Completion]]:
         """Continue the rows of several sessions with the same decoding."""
-        if not _are_equal(
-            self.base, self._policy.base_changes
-        ):  # another member has changed the frozen weights, which this batch uses
+        # another member has changed the frozen weights, which this batch uses
+        if not _are_equal(self.base, self._policy.base_changes):
             self._policy.claim()
             self._policy.set_base(self.base)
             self._policy.bump_version()

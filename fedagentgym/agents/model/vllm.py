@@ -399,9 +399,8 @@ class TorchVllmPolicy:
         version = self.learner.version
         adapter = self._give_adapter(version) if self.adapter else None
         self._open[version] += 1
-        if (
-            self.engine.sleeps
-        ):  # the engine wakes when all members of a group have trained; by then the model may hold other weights
+        # the engine wakes when all members of a group have trained; by then the model may hold other weights
+        if self.engine.sleeps:
             try:
                 wait_for_others((self, "play"))
             except BaseException:

@@ -309,9 +309,8 @@ class Database:
             return ALLOWED
         if action == sqlite3.SQLITE_READ and (first or "").lower() in self._readable:
             return ALLOWED
-        if (
-            action == sqlite3.SQLITE_READ and not second
-        ):  # a common table expression or subquery of which no column is read
+        # a common table expression or subquery of which no column is read
+        if action == sqlite3.SQLITE_READ and not second:
             return ALLOWED
         if action == sqlite3.SQLITE_FUNCTION:
             name = (second or "").lower()

@@ -212,9 +212,8 @@ def estimate_durations(plan: RunPlan, lengths: EpisodeLengths, passes: PassTimes
         if config.agent.name != "tiny":
             start = start.for_pretrained(plan.agent.has_adapter)
         imitating = imitate(start.steps, start.batch_size)
-    if (imitated := plan.total.imitated) and (
-        supervised := plan.total.optimizer_steps
-    ):  # a method that imitates takes no other steps
+    # a method that imitates takes no other steps
+    if (imitated := plan.total.imitated) and (supervised := plan.total.optimizer_steps):
         updating += imitate(supervised / workers, imitated / supervised)
     evaluating = 0.0
     if plan.evaluations:
