@@ -34,7 +34,7 @@ class ToolCall(NamedTuple):
 
 
 def list_blocks(reply: str, tags: tuple[str, str]) -> list[str]:
-    """The texts of all complete blocks of a tag, in order: an opening tag, and a closing one before any other tag of its kind.
+    """The texts of all complete blocks of a tag, in order. A block has no further opening or closing tag of this kind inside.
 
     >>> list_blocks("<answer> I write <answer>1</answer> so: </answer> <answer>2</answer>", ANSWER)
     ['1', '2']
@@ -98,8 +98,8 @@ def extract_answer(reply: str) -> str | None:
 
 
 def last_box(text: str) -> str | None:
-    r"""The content of the last box that is not empty, with balanced braces; empty if there are only such. None if the last one is
-    not complete.
+    r"""The content of the last box that is not empty, with balanced braces; empty if all boxes are. None without a box, or if
+    that box is not complete.
 
     >>> last_box(r"\boxed{7} is in a \boxed{}."), last_box(r"\boxed{7} or \boxed{8")
     ('7', None)
@@ -124,7 +124,7 @@ def _read_box(text: str, start: int) -> str | None:
 
 
 def tool_call(reply: str) -> ToolCall | None:
-    """The tool that a reply calls: in tool tags, or as the whole reply. An answer anywhere in the reply comes first.
+    """The tool that a reply calls, in tool tags or as the whole reply; None if there is an answer anywhere in the reply.
 
     >>> tool_call("<think> 2 steps </think> <tool> calc[3 * (4 + 5)] </tool>")
     ToolCall(name='calc', argument='3 * (4 + 5)')
@@ -157,14 +157,14 @@ def think_answer_format(reply: str) -> float:
 
 
 def tag_count(reply: str) -> float:
-    """A quarter for each of the four tags that is there exactly once."""
+    """A quarter for each of the four tags that occurs exactly once."""
     return 0.25 * sum(reply.count(tag) == 1 for tag in (*THINK, *_last_tag(reply)))
 
 
 def last_fenced_code(text: str, names: Iterable[str] = ()) -> str | None:
     """The program in the last fenced block that is marked as Python or not marked at all; a block may be a single line.
 
-    With names, the last such block that defines one of them comes first: an example of its use or its output may follow it.
+    With names, it is the last such block that defines one of them, if any: an example of its use or its output may follow it.
 
     >>> last_fenced_code("```python def f(x): return x + 1``` and so ```python print(f(1))```")
     'print(f(1))'

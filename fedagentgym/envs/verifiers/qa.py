@@ -52,7 +52,7 @@ _SAYS_LETTER = re.compile(r"(?:answer|option|choice)(?:\s++is)?\s*+:?\s*+\(?([A-
 
 
 def normalise(text: str) -> str:
-    """Lower case, without punctuation, articles and superfluous blanks.
+    """A text in lower case, without punctuation, articles and superfluous blanks.
 
     >>> normalise("The  Beatles' first L.P.")
     'beatles first lp'
@@ -109,7 +109,7 @@ def grade_qa(reply: str, golds: str | Iterable[str]) -> Verdict:
 
 
 def chosen_letter(answer: str, options: Mapping[str, str]) -> str | None:
-    """Which option an answer means: a letter, a letter with its text, or the text of exactly one option."""
+    """The letter of the option that an answer names by its letter, by its letter and text, or by a text that no other has."""
     text = normalize(answer[:MAX_ANSWER_LENGTH])
     same = [letter for letter, option in options.items() if exact_match(text, option)]
     same = same or [letter for letter, option in options.items() if exact_match(text, f"{letter} {option}")]
@@ -164,7 +164,7 @@ def _list_words(text: str) -> tuple[str, ...]:
 
 
 def same_words(gold: tuple[str, ...], answer: str) -> bool:
-    """Return whether the answer is the same words, perhaps after "the answer is"; a choice may have its text after its letter."""
+    """True if the answer has the same words, perhaps after "the answer is"; the letter of a choice may precede its text."""
     bare = re.sub(
         r"(?i)(?:so,? |thus,? |hence,? )?(?:the |my )?(?:final |correct )?(?:answer|result|it)\b ?(?:is|=|:)+ ?",
         "",

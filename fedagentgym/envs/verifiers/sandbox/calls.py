@@ -1,4 +1,4 @@
-"""The system calls that a program may make: a list, and for some of them which arguments. x86-64; 64-bit calls only.
+"""The list of system calls that a program may make, some with certain arguments only. x86-64; 64-bit calls only.
 
 What is not on the list is refused, also on future kernels. `clone3` is reported as absent, so that the C library falls
 back on `clone`, whose flags can be read. Where the files are not private (`view`), the calls that report or change
@@ -56,9 +56,9 @@ _OPEN, _IOCTL, _SENDTO, _SOCKETPAIR, _CLONE, _FCNTL, _OPENAT = 2, 16, 44, 53, 56
 _PRCTL, _SCHED_GETAFFINITY, _CLOCK_GETTIME, _CLOCK_GETRES, _CLOCK_NANOSLEEP = 157, 204, 228, 229, 230
 _NEWFSTATAT, _PRLIMIT = 262, 302
 _REQUESTS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
-"""Of `ioctl`: is this a terminal, how large, how much can be read, blocking or not, to be closed by a new program or not."""
+"""Allowed requests of `ioctl`: the attributes and size of a terminal, the readable bytes, blocking mode, close-on-exec."""
 _COMMANDS = (0, 1, 2, 3, 5, 6, 7, 1030, 1032)
-"""Of `fcntl`: duplicate, flags of the descriptor, flags of the file, locks, the size of a pipe."""
+"""Allowed commands of `fcntl`: duplicate, flags of the descriptor, flags of the file, locks, the size of a pipe."""
 _SET_FLAGS, _ASYNCHRONOUS, _PATH_ONLY = 4, 0x2000, 0x200000
 _THREAD, _THREAD_FLAGS = 0x10000, 0x7D0F00
 _UNIX, _STREAM, _SOCKET_KIND = 1, 1, 0xF
@@ -73,7 +73,7 @@ Instruction = tuple[int, int, int, int]
 
 
 def why_impossible() -> str | None:
-    """The reason why no list can be used on this machine, or None."""
+    """The reason why the list cannot be used on this machine, or None."""
     machine = os.uname().machine
     if machine != MACHINE or sys.maxsize < 1 << 32:
         return f"the list of system calls is for {MACHINE}, this machine is {machine}"
@@ -127,7 +127,7 @@ def compile_filter(private_files: bool, empty_paths: bool) -> bytes:
 
 
 def _when(number: int, body: list[Instruction]) -> list[Instruction]:
-    """A body, which ends by itself, for one call; the number of the call stays loaded for the next."""
+    """Instructions that run a body, which returns, for one system call; for all others, the call's number stays loaded."""
     return [(_EQUAL, 0, len(body), number), *body]
 
 
