@@ -105,7 +105,7 @@ def join_pools(env_id: str, split: str, parts: tuple[Part, ...], categories: str
 def _strip(strips: dict[str, Strip], payload: tuple[str, Any]) -> tuple[str, Any]:
     name, inner = payload
     if name not in strips:
-        raise DataError(f"a task of the member {str(name)[:80]!r}, which this mixture does not have")
+        raise DataError(f"the task is of the member {str(name)[:80]!r}, which this mixture does not have")
     return name, strips[name](inner)
 
 
@@ -269,7 +269,9 @@ class MixtureEnv(MisleadableEnv[MixtureOptions]):
     def _get_env(self, name: str) -> ReplyEnv:
         """The environment of a member; `DataError` if this mixture has no such member, as for another mixture's tasks."""
         if name not in self._envs:
-            raise DataError(f"a task of the member {str(name)[:80]!r}: this mixture has {join_names(self._envs)}")
+            raise DataError(
+                f"the task is of the member {str(name)[:80]!r}, but this mixture has {join_names(self._envs)}"
+            )
         return self._envs[name]
 
     def find_member(self, task: Task) -> TextEnv:

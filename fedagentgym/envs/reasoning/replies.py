@@ -94,8 +94,8 @@ class ReplyOptions(EnvOptions):
     )
     holdout: int | Mapping[str, int] = task(
         0,
-        description="number of loaded training tasks that become val tasks, and the same number test tasks, for each of the two"
-        " splits that the data lack; `{test: 1250}`: test tasks only",
+        description="number of loaded training tasks to move to val, and as many to test; a split that the data have stays as"
+        " it is; `{test: 1250}`: to test only",
     )
     train_tasks: int | None = task(
         None,

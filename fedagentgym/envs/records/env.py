@@ -144,7 +144,7 @@ class RecordsOptions(EnvOptions):
         MAX_STEPS // 1_000_000,
         ge=1,
         le=10_000,
-        description="limit of a query: this many million steps of SQLite's virtual machine, and a 30th of a second for each",
+        description="limit of a query: this many million steps of SQLite's virtual machine, and a 30th of a second per million",
     )
     rows_shown: int = play(10, ge=1, le=100, description="rows of a result that are shown")
 

@@ -65,7 +65,7 @@ ENDS_LOOPS = (StopIteration, StopAsyncIteration)
 
 
 class ProgramError(Exception):
-    """An answer of the program that is not valid, or an error of it that is not passed on."""
+    """The program gave an invalid answer, or raised an exception that is not passed on."""
 
 
 def run_grade(run: Mapping[str, Any], channels: list[socket.socket]) -> int:
