@@ -1,10 +1,10 @@
 """Run the tests of a task on a program that cannot be trusted.
 
-Three kinds of tests: calls of a function with expected values, test code that calls the program (HumanEval's `check`, MBPP's
-asserts), and inputs with expected outputs. The program runs in a confined child process that never sees the expected
-results. The values of calls come back as plain data and are compared here, and so are outputs. Test code runs in a child of
-its own and reaches the program by messages. So a program gains nothing by searching for the expected results, by objects
-that equal everything, or by ending early.
+There are three kinds of tests: calls of a function with expected results, test code that calls the program (HumanEval's
+`check`, MBPP's asserts), and inputs with expected outputs. The program runs in a confined child process that never sees the
+expected results. The results of calls come back as plain data and are compared here, and so are outputs. Test code runs in
+another child and reaches the program by messages. So a program gains nothing by searching for the expected results, by
+returning objects that equal everything, or by ending early.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class CodeVerifier:
             if tests.calls:
                 requests = [{"do": "call", "name": tests.entry, "args": list(call.args)} for call in tests.calls]
                 answers, ended = slot.calls(program, requests, limits)
-                given = [*answers[1:], *([{}] * len(tests.calls))]  # the first answers the loading
+                given = [*answers[1:], *([{}] * len(tests.calls))]  # the first answer is that of loading
                 passed = [_same(answer, call.expected) for call, answer in zip(tests.calls, given, strict=False)]
                 failed = next((answer for answer in answers if "error" in answer), None)
                 if not all(passed) and ended.status != "ended":
@@ -138,7 +138,7 @@ class CodeVerifier:
 
 
 def refusal(program: str) -> str | None:
-    """The reason why a program is not even tried, or None."""
+    """The reason why a program is refused without running it, or None."""
     if len(program) > MAX_PROGRAM_LENGTH:
         return "too long"
     if not program.strip():
@@ -161,7 +161,7 @@ def extract_program(reply: str, tests: Checks | None = None) -> str | None:
 
 
 def list_asked(tests: Checks) -> list[str]:
-    """The names that a program has to define for the tests."""
+    """The names that a program must define for the tests."""
     require_type("the tests of a program are Checks", tests, Checks)
     return [tests.entry] if tests.entry else remote_names(tests) if tests.code else []
 
@@ -194,7 +194,7 @@ def _same(answer: Mapping[str, Any], expected: Any) -> bool:
 
 
 def remote_names(tests: Checks) -> list[str]:
-    """Names that test code uses without defining them, so that the program has to."""
+    """Names that test code uses without defining them, so that the program must define them."""
     used: dict[str, None] = {}
     bound = set(dir(builtins)) | {"candidate", "METADATA"}
     for source in (tests.setup, tests.code):
@@ -216,7 +216,7 @@ def remote_names(tests: Checks) -> list[str]:
 
 
 def calls_of(asserts: Sequence[str]) -> tuple[str, tuple[Call, ...]] | None:
-    """The calls in a list of `assert f(1, 2) == 3`, when all are of that form with literal values."""
+    """The function and its calls in a list of `assert f(1, 2) == 3`; None unless all are of this form, with literals."""
     names, calls = set(), []
     for source in asserts:
         try:
@@ -270,8 +270,8 @@ def grade_code(reply: str, tests: Checks, limits: Limits | None = None, accept: 
     """Grade a reply with a program by running its tests in a sandboxed process.
 
     Args:
-        reply: The whole reply; the program is the last fenced block of its answer that defines what the tests ask for, or else
-            the last one, or else the answer.
+        reply: The whole reply. The program is the last fenced block of its answer that defines a name which the tests ask for,
+            or else the last fenced block, or else the answer itself.
         tests: The tests.
         limits: Seconds, memory and output that the program may use; by default 5 s, 512 MiB and 1 MiB.
         accept: Protections of the sandbox that may be missing on this machine, such as `other user` under root.

@@ -295,11 +295,11 @@ def grade_math(reply: str, golds: str | Iterable[str], verifier: str = EXACT) ->
     Args:
         reply: The whole reply; the last answer block or box in it counts.
         golds: The right answer, or several of which one suffices.
-        verifier: `exact`, the arithmetic of this package, and math-verify where it does not suffice; `math-verify`, this
-            library on the answer; `math-verify-reply`, the library on the whole reply, as in published training code.
+        verifier: `exact` compares numbers by exact arithmetic, and other answers with math-verify. `math-verify` applies this
+            library to the answer, `math-verify-reply` to the whole reply, as published training code does.
 
     Returns:
-        The verdict. No reply raises or hangs.
+        The verdict. No reply makes this raise or hang.
 
     Raises:
         UnknownNameError: If there is no such verifier.

@@ -24,7 +24,7 @@ Library = Callable[[str, str], bool]
 
 
 class Refused(Exception):
-    """There is no verdict, and the text says why: the answer counts as wrong."""
+    """There is no verdict, so the answer counts as wrong; the text is the reason."""
 
 
 def _set(words: str) -> frozenset[str]:
@@ -106,7 +106,7 @@ def normalize(text: str) -> str:
 
 
 def squeeze(text: str) -> str:
-    """A normal form without needless blanks and braces, to compare as text. A blank between digits is not needless."""
+    """A normal form without needless blanks and braces, to compare as text. A blank between digits stays."""
     return _SINGLE_BRACES.sub(r"\1", _BLANKS.sub("", text))
 
 
@@ -226,7 +226,7 @@ class Exact:
 
 
 Value = Exact | Mapping[str, Exact]
-"""A number, or the items of a tuple by their names or else by their places 0, 1, ..."""
+"""A number, or the items of a tuple by their names, or by their places 0, 1, ... if they have no names."""
 
 _S = "[ ]?"
 _N = r"(?:(?:[0-9]{1,3}(?>(?:,[0-9]{3})+)(?![0-9])|[0-9]++)(?:\.[0-9]*+)?|\.[0-9]++|\.(?=\\overline))(?:\\overline\{[0-9]++\})?"
@@ -351,7 +351,7 @@ def same_value(gold: Value, answer: Value) -> bool:
 def _same_number(one: Exact, other: Exact) -> bool:
     if (one.value, one.pi or not one.value) == (other.value, other.pi or not other.value):
         return True
-    # one of two numbers that differ may be the decimals of the other, which must have no finite decimal form
+    # different numbers count as equal if one is the decimals of the other, which must have no finite decimal form
     values = [number.value * (_PI_DIGITS if number.pi else 1) for number in (one, other)]
     ends = [not n.pi and pow(10, n.value.denominator.bit_length(), n.value.denominator) == 0 for n in (one, other)]
     if ends[0] == ends[1]:
@@ -390,7 +390,7 @@ _OPEN_END = re.compile(r"\\infty ?\]|\[ ?-\\infty")
 
 
 def _is_name(side: str) -> bool:
-    """Return whether this side of an equation is a name: `x`, `f(2)`, `(x, y)`; the names of a tuple are in order."""
+    """True if a side of an equation is a name, such as `x`, `f(2)` or `(x, y)`; a tuple's names must be in alphabetical order."""
     names = _LETTER.findall(side) if side.startswith("(") else []
     return _NAME.fullmatch(side) is not None and side not in ("e", "i") and names == sorted(names)
 
@@ -449,7 +449,7 @@ def has_other_commands(text: str) -> bool:
 
 
 def _may_equal(value: Value, text: str) -> bool:
-    """Return whether this may be an arithmetic expression of a number, or a tuple of them."""
+    """True if a text may be an arithmetic expression, or, if the value is a tuple, a tuple of such expressions."""
     if has_other_commands(text) or "&" in text:
         return False
     if isinstance(value, Mapping):
@@ -466,7 +466,7 @@ def is_arithmetic(text: str) -> bool:
 
 
 def _judge_expression(gold: str, answer: str, library: Library) -> tuple[bool, str]:
-    """Compare what is not a number: expressions, equations, sets, intervals."""
+    """Compare answers that are not numbers: expressions, equations, sets, intervals."""
     if states_a_falsehood(answer):
         return False, "a false equation"
     words = [word for word in _WORD.findall(_COMMAND.sub(" ", answer)) if word not in _ARITHMETIC and len(word) > 2]

@@ -27,7 +27,7 @@ STALLED = 60.0
 
 
 class Outcome(NamedTuple):
-    """A worker's answer: equal, different, not readable, timeout, out of memory, too deep, or died; and its time."""
+    """A worker's answer (equal, different, not readable, timeout, out of memory, too deep, or died) and its processor time."""
 
     said: str
     seconds: float

@@ -65,7 +65,7 @@ def exact_match(answer: str, gold: str) -> bool:
 
 
 def f1(answer: str, gold: str) -> float:
-    """Overlap of the two bags of words. Yes and no have no partial credit, in either direction (HotpotQA's rule)."""
+    """F1 of the two bags of words. As in HotpotQA, an answer or a gold of `yes`, `no` or `noanswer` gets no partial credit."""
     given, wanted = normalise(answer), normalise(gold)
     if given != wanted and (given in CLOSED or wanted in CLOSED):
         return 0.0
@@ -126,7 +126,7 @@ def grade_choice(reply: str, gold: str, options: Mapping[str, str]) -> Verdict:
     Args:
         reply: The whole reply; the last answer block or box in it counts.
         gold: Letter of the right option.
-        options: Letter -> text of the option. An answer may give either.
+        options: The text of each option by its letter. An answer may give either.
 
     Returns:
         The verdict.
@@ -144,7 +144,7 @@ def grade_choice(reply: str, gold: str, options: Mapping[str, str]) -> Verdict:
 
 
 def find_words(gold: str) -> tuple[str, ...] | None:
-    """The words of a gold in normal form that is a word, a phrase or the letter of a choice; None if it is mathematics.
+    """The words of a gold in normal form, if it is a word, a phrase or the letter of a choice; None if it is mathematics.
 
     >>> find_words("Evelyn"), find_words("xy"), find_words("(C)")
     (('evelyn',), None, ('C',))

@@ -1,8 +1,8 @@
 """The list of system calls that a program may make, some with certain arguments only. x86-64; 64-bit calls only.
 
-What is not on the list is refused, also on future kernels. `clone3` is reported as absent, so that the C library falls
-back on `clone`, whose flags can be read. Where the files are not private (`view`), the calls that report or change
-metadata by path are refused too, and `fchmod` and `fstatfs`: Landlock does not cover them.
+All other calls are refused, also new ones of future kernels. `clone3` is reported as absent, so that the C library falls
+back on `clone`, whose flags can be checked. If the files are not private (`view`), the calls that report or change
+metadata by path are refused too, as are `fchmod` and `fstatfs`, because Landlock does not cover them.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def compile_filter(private_files: bool, empty_paths: bool) -> bytes:
     """The list of allowed system calls as a program for the kernel.
 
     `empty_paths` is for C libraries that ask for the metadata of an open file by an empty path. The kernel's filters
-    cannot see that the path is empty, so there a program that calls the kernel directly can still learn metadata.
+    cannot see that the path is empty, so with such a library a program that calls the kernel directly can learn metadata.
     """
     code: list[Instruction] = [
         (_LOAD, 0, 0, 4),
@@ -114,7 +114,7 @@ def compile_filter(private_files: bool, empty_paths: bool) -> bytes:
     below: list[Instruction] = [_load(0), (_AT_LEAST, 0, 1, _CLOCKS), _refuse(), (_RETURN, 0, 0, _ALLOW)]
     by_arguments += [(clock, below) for clock in (_CLOCK_GETTIME, _CLOCK_GETRES, _CLOCK_NANOSLEEP)]
     if empty_paths and not private_files:
-        # as glibc 2.33 to 2.38 calls it for an open file: with an empty path, and the flag for it
+        # glibc 2.33 to 2.38 calls it for an open file with an empty path and this flag
         by_arguments.append((_NEWFSTATAT, [_load(3), *_equal(_EMPTY_PATH)]))
     for number, body in by_arguments:
         code += _when(number, body)

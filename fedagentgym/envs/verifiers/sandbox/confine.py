@@ -1,5 +1,5 @@
-"""The protections around a program: their names and purposes, activated once for the server (`prepare`) and permanently
-around each program (`confine`).
+"""The protections around a program, with their names and purposes. `prepare` activates some of them once for the server;
+`confine` activates the others around each program, permanently.
 
 Each protection is tried; one that the system lacks is reported with its reason, and the others are activated all the
 same.
@@ -255,7 +255,7 @@ def _enter_user_namespace() -> None:
 
 
 def _choose_namespaces(left_out: Collection[str]) -> tuple[int, list[Protection]]:
-    """The namespaces that the fork of each run makes, and both protections; what the child enters itself is tried here too."""
+    """The namespaces into which each run is forked, and the state of the process and user namespaces, which are tried here."""
     user_flag = 0 if os.geteuid() == 0 or USER_SPACE in left_out else kernel.NEW_USER
 
     def fork() -> None:

@@ -149,7 +149,7 @@ def _restored(tree: Any, handle: Callable[[int, str], Any], room: list[int]) -> 
     if mark == "r":
         return handle(int(inner[0]), str(inner[1]))
     if mark in ("s", "z", "d"):
-        # keys whose hashes can be made to collide count more: few enough of them are left to be harmless
+        # keys whose hashes can be made to collide count more, so that too few of them fit to slow the reader down
         keys = [item[0] for item in inner] if mark == "d" else inner
         room[0] -= sum(COST_OF_OTHER_KEYS if isinstance(key, dict | list) else 1 for key in keys)
         if room[0] < 0:

@@ -108,7 +108,7 @@ class Channel:
 
 
 def open_text(data: bytes) -> int:
-    """A descriptor from which a child reads these bytes; a file without a name that cannot be changed."""
+    """A descriptor from which a child reads these bytes: a file without a name, and on Linux one that cannot be changed."""
     if not hasattr(os, "memfd_create"):
         with tempfile.TemporaryFile() as file:
             file.write(data)
@@ -169,7 +169,7 @@ class Server:
     def start(
         self, mode: str, program: Mapping[str, Any], limits: Limits, handles: Sequence[socket.socket], given: str = ""
     ) -> Output:
-        """Begin a run; `finish` waits for its end. The server sees mode and limits only, the child alone reads the rest."""
+        """Begin a run; `finish` waits for its end. The server sees only mode and limits; the child alone reads the rest."""
         head = {"mode": mode, "seconds": limits.seconds, "memory": limits.memory}
         framed = messages.add_header(json.dumps(head).encode("ascii"))
         output = Output(limits.output)
@@ -257,7 +257,7 @@ class Server:
 
 
 def report_missing(protections: Collection[Protection]) -> None:
-    """Log, once for each, which protections are not active and why."""
+    """Log the protections that are not active, each once per process, with the reason."""
     for one in protections:
         if not one.up and one.name not in _reported:
             _reported.add(one.name)
@@ -276,7 +276,7 @@ class Slot:
         return self.program.finish(output, limits)
 
     def calls(self, source: str, requests: list[dict[str, Any]], limits: Limits) -> tuple[list[Any], Ended]:
-        """Load a program and perform calls, one after the other, until one is not answered. Answers are plain mappings."""
+        """Load a program and perform calls in order, until one gets no answer. Answers are plain mappings."""
         ours, theirs = socket.socketpair()
         output = self.program.start("serve", {"source": source}, limits, [theirs])
         theirs.close()

@@ -238,7 +238,7 @@ def run_script(run: Mapping[str, Any], _channels: list[socket.socket]) -> int:
 
 
 def run_serve(run: Mapping[str, Any], channels: list[socket.socket]) -> int:
-    """Load the program, then answer calls until the test ends."""
+    """Serve requests (load the program, call it, read and set attributes) until the other end of the socket closes."""
     channel, kept = channels[0], []  # type: socket.socket, list[Any]
 
     def keep(value: Any) -> int:
@@ -283,7 +283,7 @@ MODES = {"script": run_script, "serve": run_serve, "grade": run_grade}
 
 
 def print_traceback() -> None:
-    """Write the traceback of the present error, from the first line of the program on."""
+    """Write the traceback of the current error, from the first line of the program on."""
     kind, error, trace = sys.exc_info()
     while trace is not None and trace.tb_frame.f_code.co_filename not in PROGRAM_FILES:
         trace = trace.tb_next

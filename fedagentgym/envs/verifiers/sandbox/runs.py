@@ -122,7 +122,7 @@ class Children:
             self._list = -1
 
     def kill(self) -> None:
-        """Kill the children that there are now."""
+        """Kill all present children."""
         try:
             for orphan in os.pread(self._list, 65536, 0).split():
                 os.kill(int(orphan), signal.SIGKILL)
@@ -157,7 +157,7 @@ def watch(
 def _wait(control: socket.socket, pid: int, outputs: tuple[int, ...], deadline: float) -> str:
     poll = select.poll()
     for output in outputs:
-        poll.register(output, 0)  # an error alone is reported: the reading end is closed
+        poll.register(output, 0)  # only an error is reported, when the reading end is closed
     poll.register(control, select.POLLIN)
     ended = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else -1
     if ended >= 0:
