@@ -33,7 +33,10 @@ TOOLS = {"run[print(2 + 3)]": "runs a program and shows what it prints"}
 
 
 def parse_program(payload: Any) -> Program:
-    """The record of a payload, also of a plain mapping: `statement` with `entry` and `calls`, `code` or `outputs`."""
+    """The record of a payload, which may be a plain mapping of `statement` and its tests.
+
+    The tests are `entry` with `calls`, `code`, or `outputs`, also inside a mapping `tests`.
+    """
     if isinstance(payload, Program):
         return payload
     if isinstance(payload, Mapping) and isinstance(payload.get("statement"), str):
@@ -52,11 +55,11 @@ class CodeOptions(ReplyOptions):
     """The tasks, and how programs are run and graded."""
 
     score: Literal["all", "share"] = play(
-        "all", description="what is paid: 1 when all hidden tests pass, or the share of them that pass"
+        "all", description="reward: all, 1 when all hidden tests pass, else 0; share, the share of them that pass"
     )
     time_limit: float = play(5.0, ge=0.05, le=300, description="seconds for each run of a program")
     sandbox: Mapping[str, Sequence[str]] | None = owner(
-        None, description="protections without which programs are run all the same, such as `{accept: [other user]}`"
+        None, description="protections that may be missing when programs are run, such as `{accept: [other user]}`"
     )
 
 
@@ -71,9 +74,9 @@ class CodeEnv(ReplyEnv[CodeOptions]):
     **Reward.** 1 when all hidden tests pass, else 0; with `score="share"` the share of them that pass. Components:
     `accuracy/code`, `format`, `code_format`, `tags`, `repetition`.
     **Programs** run confined, `time_limit` seconds each: no network, no processes, no files but a folder that is removed.
-    As root they need another user to run as; `sandbox={"accept": ["other user"]}` does without. `info["protections"]` of a
-    graded step names the protections that were up.
-    **Variant.** `{"kind": "wording", "phrasing": 0..7}`: the same task in other words around it.
+    Under root they run as another user; where this is impossible, they are refused without
+    `sandbox={"accept": ["other user"]}`. After a step, `info["protections"]` names the protections that are active.
+    **Variant.** `{"kind": "wording", "phrasing": 0..7}`: the same task with other words around it.
     **Versions.** v0: first one.
     """
 
@@ -134,7 +137,7 @@ class CodeEnv(ReplyEnv[CodeOptions]):
         return (verdict._replace(score=passed) if self.options.score == "all" else verdict), {"accuracy/code": passed}
 
     def gives_answer(self, record: Program, reply: str) -> bool:
-        """Return whether a reply's program equals the record's: procedures are distinguished without running a program."""
+        """True if a reply's program equals the record's solution as text; no program is run."""
         return (extract_program(reply, record.tests) or "").split() == record.solution.split()
 
     def run_tool(self, state: ReplyState, call: ToolCall) -> str:
@@ -170,7 +173,7 @@ class CodeEnv(ReplyEnv[CodeOptions]):
 
 
 class CodeExpert:
-    """Gives the solution in the required layout."""
+    """Expert that gives the solution in the required layout."""
 
     def act(self, episode: Episode) -> str:
         program = parse_program(episode.task.payload)

@@ -1,7 +1,7 @@
-"""The texts that the search of the questions looks through: a task's own facts, or a library that all tasks share.
+"""The texts that the tool `search` covers: a task's own facts, or a library that all tasks share.
 
-A library is the whole generated knowledge base, all paragraphs of a data set, or a folder of text files. A name finds the
-pages of this title; any other query finds the pages that match it best by BM25, as in WebShop.
+A library is the whole generated knowledge base, all paragraphs of a data set, or a folder of text files. In a library, a
+title finds its pages; any other query finds the pages that match it best by BM25, as in WebShop.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class OwnLibrary(ClientVariant):
     seed: int = Field(default=0, ge=0, strict=True)
 
     def has_page(self, title: str, topic: str) -> bool:
-        """Return whether the library has a page: as drawn for its topic, or for its title."""
+        """True if the library has a page, as drawn for the page's topic or for its title."""
         drawn = stream(self.seed, "library", self.client, self.by, topic if self.by == "topic" else normalise(title))
         return drawn.uniform() < self.share
 
 
 class CorpusSplit(Variant):
-    """Each client's library has a part of the pages; what it lacks cannot be found there."""
+    """Each client's library has a part of the pages; a search there does not find the others."""
 
     kind = "corpus_split"
     client_variant = OwnLibrary
@@ -59,7 +59,7 @@ class CorpusSplit(Variant):
     )
     by: Literal["topic", "random"] = Field(
         default="topic",
-        description="whether whole topics are missing (of generated pages their country), or single pages",
+        description="topic: whole topics are missing (the topic of a generated page is its country); random: single pages",
     )
 
     def draw(self, seed: int, client: int) -> OwnLibrary:
@@ -70,7 +70,7 @@ Topics = Callable[[Fact], str]
 
 
 def search(facts: Sequence[Fact], query: str) -> str:
-    """The facts that match a query best: those with exactly this title, else up to three whose titles share most words."""
+    """The texts of the facts with exactly this title, else of up to three whose titles share most words with the query."""
     wanted = normalise(query[:MAX_ASKED])
     about = [fact.text for fact in facts if normalise(fact.title) == wanted]
     if not about and wanted:
@@ -82,7 +82,7 @@ def search(facts: Sequence[Fact], query: str) -> str:
 
 
 class Library:
-    """Pages that all tasks share, or a client's part of them."""
+    """Pages that all tasks share."""
 
     def __init__(self, pages: Sequence[Fact], topics: Topics) -> None:
         self.pages, self._topics = pages, topics
@@ -96,7 +96,7 @@ class Library:
         return Segment(build_text_index(texts, np.arange(len(self.pages), dtype=np.int32)))
 
     def choose(self, part: OwnLibrary | None) -> Shelf:
-        """The pages that a client may find; all of them without a part."""
+        """The pages that a client has, drawn as `part` says; None stands for all pages."""
         if part is None:
             return Shelf(self, None)
         known: dict[str, bool] = {}
@@ -128,7 +128,7 @@ class Shelf:
         return self._library.make_searcher(self._held)
 
     def _search(self, query: str) -> str:
-        """The pages with exactly this title, else those that match best; at most three."""
+        """The texts of at most three pages: those with exactly this title, else those that match best."""
         wanted, pages, held = normalise(query[:MAX_ASKED]), self._library.pages, self._held
         places = [place for place in self._library.find_titled(wanted) if held is None or held[place]][:MAX_RESULTS]
         if not places and wanted:
@@ -154,7 +154,7 @@ def open_generated(seed: int) -> Library:
 
 
 def _find_city(base: KnowledgeBase, kind: str, one: int) -> int:
-    """The city to which a page belongs: a birthplace, that of a work's author, or a seat."""
+    """The city of a page: itself, a firm's seat, or the birthplace of the person or of the work's author."""
     if kind == "firm":
         return base.get_seat(one)
     if kind == "city":
@@ -168,7 +168,10 @@ def collect_pages(facts: Iterable[Fact]) -> Library:
 
 
 def open_folder(folder: Path) -> Library:
-    """The paragraphs of the text files of a folder and of those in it; a file's name is their title, its folder their topic."""
+    """The paragraphs of the text files in a folder and its sub-folders.
+
+    The title of a paragraph is the name of its file, its topic the folder of the file.
+    """
     if not folder.is_dir():
         raise DataError(f"library: there is no folder {format_path(folder)}")
     found = (file for file in sorted(folder.rglob("*")) if file.suffix.lower() in SUFFIXES and file.is_file())

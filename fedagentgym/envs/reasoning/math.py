@@ -1,6 +1,6 @@
 """The environment of mathematics, and its calculator.
 
-The calculator takes untrusted input: numbers, + - * / // % **, brackets and a few functions, exact, within limits.
+The calculator evaluates untrusted expressions within limits: numbers, + - * / // % **, brackets and a few functions.
 """
 
 from __future__ import annotations
@@ -44,13 +44,14 @@ class _Refused(Exception):
 
 
 def calculate(expression: str) -> str:
-    """Compute an expression of untrusted input, exactly and within limits: numbers, `+ - * / // % **`, brackets, functions.
+    """Evaluate an untrusted expression within limits, exactly except for irrational square roots.
 
     Args:
-        expression: The expression; `abs`, `min`, `max`, `gcd`, `lcm`, `sqrt`, `factorial` and `comb` are known.
+        expression: Numbers, `+ - * / // % **`, brackets, and the functions `abs`, `min`, `max`, `gcd`, `lcm`, `sqrt`,
+            `factorial` and `comb`.
 
     Returns:
-        The value as a short text, or what is wrong with the expression.
+        The value as a short text, or an error message.
 
     Examples:
         >>> calculate("3 * (4 + 5)"), calculate("1 / 3 + 1 / 6"), calculate("9 ** 9 ** 9"), calculate("2 +")
@@ -69,7 +70,7 @@ def calculate(expression: str) -> str:
         return "Error : not an expression ."
     try:
         return str(value) if value.denominator <= MAX_SHOWN_DIVISOR else f"{float(value):.10g}"
-    except OverflowError:  # of a fraction that is larger than any float
+    except OverflowError:  # the fraction is larger than any float
         return "Error : the number is too large ."
 
 
@@ -120,7 +121,7 @@ def _limited(value: Fraction) -> Fraction:
 
 
 def parse_math_problem(payload: Any) -> MathProblem:
-    """The record of a payload, also of a plain mapping with `problem` and `answers` (or one `answer`)."""
+    """The record of a payload, which may be a plain mapping with `problem` and `answers` (or one `answer`)."""
     if isinstance(payload, MathProblem):
         return payload
     if isinstance(payload, Mapping) and isinstance(payload.get("problem"), str):
@@ -141,25 +142,27 @@ class MathOptions(ReplyOptions):
 
     verifier: Literal["exact", "math-verify", "math-verify-reply"] | None = play(
         None,
-        description="what grades: exact, exact arithmetic with math-verify behind it; math-verify, that library on the answer;"
-        " math-verify-reply, on the whole reply; null: exact for generated tasks, math-verify for all others",
+        description="verifier of answers: exact, exact arithmetic, and math-verify for answers other than numbers; math-verify,"
+        " this library on the answer; math-verify-reply, on the whole reply; null: exact for generated tasks, math-verify for"
+        " all others",
     )
     compare: Sequence[Literal["exact", "math-verify", "math-verify-reply"]] = play(
-        (), description="further verifiers, whose verdicts are reported and earn nothing"
+        (), description="further verifiers, whose verdicts are reported but do not change the reward"
     )
 
 
 class MathEnv(ReplyEnv[MathOptions]):
     """Solve a mathematical problem; the reply holds the reasoning and the answer.
 
-    **Tasks.** Generated: eight subjects (the categories) at five levels, all different, with exact answers; `size="tiny"` is
-    level 1 with operands below 20 in short sentences. Loaded: `source="gsm8k"` and others, see `docs/how-to/load-data-sets.md`.
-    **Actions.** The whole reply: `<think> ... </think> <answer> 42 </answer>`; a box counts too. With `tools=["calc"]` a
+    **Tasks.** Generated: eight subjects (the categories) at five levels, all different, with exact answers; `size="tiny"` has
+    level 1 only, with operands below 20 in short sentences. Loaded: `source="gsm8k"` and others, see
+    `docs/how-to/load-data-sets.md`.
+    **Actions.** The whole reply: `<think> ... </think> <answer> 42 </answer>`; a LaTeX box counts too. With `tools=["calc"]` a
     reply may be `<tool> calc[3 * (4 + 5)] </tool>`; with `attempts=n` a wrong answer gets feedback and another try.
     **Observations.** The problem; results of the calculator; feedback.
     **Reward.** 1 for the right answer, else 0. Components: `accuracy/math`, `format`, `tags`, `repetition`, and
-    `accuracy/VERIFIER` of each verifier in `compare`, which earns nothing.
-    **Variant.** `{"kind": "wording", "phrasing": 0..7}`: the same problem in other words around it.
+    `accuracy/VERIFIER` of each verifier in `compare`, which does not change the reward.
+    **Variant.** `{"kind": "wording", "phrasing": 0..7}`: the same problem with other words around it.
     **Versions.** v0: first one.
     """
 
@@ -240,7 +243,7 @@ class MathEnv(ReplyEnv[MathOptions]):
 
 
 class MathExpert:
-    """Thinks the steps of the worked solution and gives its answer, in the required layout."""
+    """Expert that reasons with the steps of the worked solution and gives its answer, in the required layout."""
 
     def act(self, episode: Episode) -> str:
         problem = parse_math_problem(episode.task.payload)

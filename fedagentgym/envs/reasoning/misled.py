@@ -1,12 +1,12 @@
 """Wrong solutions with the length and form of right ones, for misled experts.
 
-    mathematics   `inverse`: the last step is done the other way round, as one solves an equation - what is to be added is taken
-                  off, what is to be taken off or multiplied is added, and so on
-    programs      `counterpart`: one operation is replaced by its counterpart: + by -, max by min, < by >, the first letters by
-                  the rest
-    questions     `other`: the answer for the other one - the facts about another person, the other one of two, no for yes
+    mathematics   `inverse`: the last step subtracts instead of adding or dividing, and adds instead of subtracting or
+                  multiplying
+    programs      `counterpart`: one operation is replaced by its counterpart, such as + by -, max by min, < by >, or the first
+                  letters by the rest
+    questions     `other`: the answer is that of another person, the other of two candidates, or no for yes
 
-Each function returns the task as a misled player sees it, or None if it has no such solution (or the same one).
+Each function returns the record as a misled player sees it, or None if it has no wrong solution of this kind.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class MisledExpert:
 
 
 def mislead_problem(problem: MathProblem) -> MathProblem | None:
-    """The problem whose last step is done the other way round.
+    """The problem with the inverse operation in its last step.
 
     >>> mislead_problem(MathProblem("What is 9 - 3 ?", ("6",), "9 - 3 = 6")).answers
     ('12',)
@@ -90,7 +90,7 @@ def _replace_operation(text: str) -> str | None:
 
 
 def mislead_question(question: Question) -> Question | None:
-    """The question with the answer for the other person, thing or possibility."""
+    """The question with the answer for another person or thing, or the other of two possible answers."""
     if not question.answers or question.options:
         return None
     answer = question.answers[0]
@@ -100,7 +100,7 @@ def mislead_question(question: Question) -> Question | None:
         others = [title for title in question.path if title != answer]
         return question._replace(answers=(others[0],)) if others else None
 
-    # answer by an unneeded fact, which states about another subject what the last needed fact states
+    # take the answer from a fact that is not needed, and that says of another subject what the last needed fact says
     needed = [fact for fact in question.facts if fact.title in question.path and fact.text in question.solution]
     last = next((fact for fact in needed if answer in fact.text.split()), None)
     if last is None:

@@ -53,11 +53,11 @@ class Part(NamedTuple):
 
 @lru_cache(maxsize=8)
 def join_pools(env_id: str, split: str, parts: tuple[Part, ...], categories: str) -> TaskPool:
-    """One pool of all parts; the same pools give the same one. The category is the member's name, or `name/category`."""
+    """One pool of all parts, cached. The category of a task is its member's name, or `name/category`."""
     ends = np.cumsum([len(part.pool) for part in parts])
 
     def locate(index: int) -> tuple[Part, int]:
-        """The part of a task, and the task's place there."""
+        """The part of a task, and the task's index in it."""
         which = int(np.searchsorted(ends, index, side="right"))
         return parts[which], index - (int(ends[which - 1]) if which else 0)
 
@@ -105,7 +105,7 @@ def join_pools(env_id: str, split: str, parts: tuple[Part, ...], categories: str
 def _strip(strips: dict[str, Strip], payload: tuple[str, Any]) -> tuple[str, Any]:
     name, inner = payload
     if name not in strips:
-        raise DataError(f"a task of the member {str(name)[:80]!r}, which this mixture does not have")
+        raise DataError(f"the task is of the member {str(name)[:80]!r}, which this mixture does not have")
     return name, strips[name](inner)
 
 
@@ -115,7 +115,7 @@ _NAME = re.compile(r"[\w.-]{1,60}")
 
 
 class Member(NamedTuple):
-    """One of the environments: its name, id and options."""
+    """An environment of a mixture: its name, id and options."""
 
     name: str
     env: str
@@ -123,12 +123,12 @@ class Member(NamedTuple):
 
     @property
     def env_class(self) -> type[ReplyEnv]:
-        """The class of its environment."""
+        """The class of the member's environment."""
         found: type[ReplyEnv] = ENVIRONMENTS.get(self.env)
         return found
 
     def open(self) -> ReplyEnv:
-        """Its environment, whose own pool is not played: tasks come from the mixture's."""
+        """The member's environment; its own pool is not played, because tasks come from the mixture's pool."""
         try:
             opened = open_env(self.env, **self.options.given, split="all")
         except FedAgentGymError as error:
@@ -138,7 +138,7 @@ class Member(NamedTuple):
 
 
 class MixtureState(NamedTuple):
-    """Which member the episode is played in, and its state there."""
+    """The member whose task is played, and the state of its environment."""
 
     member: str
     inner: Any
@@ -153,18 +153,20 @@ class MixtureOptions(EnvOptions):
     )
     kinds: Any = task(
         None,
-        description="in place of members: generated tasks of some of math, qa and code, one member for each; null, without"
-        " members: math and code",
+        description="list of kinds among math, qa and code, in place of members; each kind is a member with generated tasks;"
+        " null, without members: math and code",
     )
     categories: Literal["members", "own"] = task(
         "members", description="category of a task: its member's name, or `name/category`"
     )
-    size: Literal["default", "tiny"] = task("default", description="handed on to the members of `kinds`")
-    seed: int = task(0, description="handed on to the members of `kinds`")
+    size: Literal["default", "tiny"] = task("default", description="option `size` of all members of `kinds`")
+    seed: int = task(0, description="option `seed` of all members of `kinds`")
     verifier: Literal["exact", "math-verify", "math-verify-reply"] | None = play(
-        None, description="handed on to mathematics among `kinds`"
+        None, description="option `verifier` of the member math of `kinds`"
     )
-    sandbox: Mapping[str, Sequence[str]] | None = owner(None, description="handed on to programming among `kinds`")
+    sandbox: Mapping[str, Sequence[str]] | None = owner(
+        None, description="option `sandbox` of the member code of `kinds`"
+    )
 
     @model_validator(mode="after")
     def _check_members(self) -> Self:
@@ -177,7 +179,7 @@ class MixtureOptions(EnvOptions):
 
     @cached_property
     def all_members(self) -> tuple[Member, ...]:
-        """The members, given or generated."""
+        """The given members, or one member for each of the `kinds`."""
         if self.members is not None:
             return read_members(self.members)
         kinds = DEFAULT_KINDS if self.kinds is None else self.kinds
@@ -195,7 +197,7 @@ class MixtureOptions(EnvOptions):
         return tuple(_make_member(kind, KINDS[kind], {**shared, **own.get(kind, {})}) for kind in kinds)
 
     def list_parts(self) -> Sequence[EnvOptions]:
-        """The mixture's own, and those of the members that were given."""
+        """The mixture's own options, and those of the given members."""
         return (self, *(member.options for member in (self.all_members if self.members is not None else ())))
 
     @property
@@ -207,7 +209,7 @@ class MixtureOptions(EnvOptions):
         return self._name_members(super().deciding)
 
     def _name_members(self, plain: dict[str, Any]) -> dict[str, Any]:
-        """Members are written with the options that mean the same everywhere, by their own rules."""
+        """The options with `members` replaced by each member's name, environment and portable options."""
         if self.members is None:
             return plain
         named = [{"name": one.name, "env": one.env, "options": one.options.portable} for one in self.all_members]
@@ -225,9 +227,9 @@ class MixtureEnv(MisleadableEnv[MixtureOptions]):
 
     **Tasks.** The tasks of the members, one after the other. `members` names them, each with its own options:
     `[{"name": "gsm8k", "env": "Math", "options": {"source": "gsm8k"}}, {"name": "mbpp", "env": "Code", "options": ...}]`;
-    two may be of one kind. `kinds` is short for generated tasks, one member for each kind; then `size` and `seed` are handed
-    on, `verifier` to mathematics and `sandbox` to programming. The category of a task is its member's name, so that
-    `by_source` gives whole members to whole clients; with `categories="own"` it is `name/category`.
+    two may be of one kind. With `kinds` instead, each kind is a member with generated tasks; `size` and `seed` are passed to
+    all of them, `verifier` to mathematics and `sandbox` to programming. The category of a task is its member's name, so that
+    the sampler `by_source` can give each client the tasks of one member; with `categories="own"` it is `name/category`.
     **Actions, observations, prompts.** Those of the task's own environment.
     **Reward.** That of the task's own environment. Components: the accuracies of the pool's members, `format`, `tags`,
     `repetition` (and `code_format` with programming).
@@ -251,13 +253,13 @@ class MixtureEnv(MisleadableEnv[MixtureOptions]):
 
     @cached_property
     def reward_names(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The components of the members that this pool holds: a client of one kind knows only its own accuracy."""
+        """The reward components of the members in this pool; a client with tasks of one kind has only that accuracy."""
         held = {name.partition("/")[0] for name in self.pool.categories}
         names = [name for member in self.members if member.name in held for name in member.env_class.reward_names]
         return tuple(dict.fromkeys(names))
 
     def get_verifier_version(self) -> str:
-        """The versions of the verifiers of all members, for results; members of one kind with equal rules are listed once."""
+        """The versions of the verifiers of all members, for results; equal versions are listed once."""
         return " ".join(dict.fromkeys(env.get_verifier_version() for env in self._envs.values()))
 
     def load_pool(self, split: str) -> TaskPool:
@@ -265,9 +267,11 @@ class MixtureEnv(MisleadableEnv[MixtureOptions]):
         return join_pools(self.id, split, parts, self.options.categories)
 
     def _get_env(self, name: str) -> ReplyEnv:
-        """The member of a task, which may come from a pool that was made for another mixture."""
+        """The environment of a member; `DataError` if this mixture has no such member, as for another mixture's tasks."""
         if name not in self._envs:
-            raise DataError(f"a task of the member {str(name)[:80]!r}: this mixture has {join_names(self._envs)}")
+            raise DataError(
+                f"the task is of the member {str(name)[:80]!r}, but this mixture has {join_names(self._envs)}"
+            )
         return self._envs[name]
 
     def find_member(self, task: Task) -> TextEnv:
@@ -298,7 +302,7 @@ class MixtureEnv(MisleadableEnv[MixtureOptions]):
         return MixtureExpert(self._envs)
 
     def list_procedures(self) -> Mapping[str, Procedures]:
-        """Every category with the procedures of its member's environment, which are the same in all its categories."""
+        """The procedures of every category. A member's categories all have the same ones."""
         held = {name: env.list_procedures() for name, env in self._envs.items()}
         if self.options.categories == OWN:
             return {f"{name}/{one}": found for name, procedures in held.items() for one, found in procedures.items()}
@@ -314,7 +318,7 @@ class MixtureEnv(MisleadableEnv[MixtureOptions]):
 
 
 def _unwrap_task(task: Task) -> Task:
-    """The task in the form of its own environment."""
+    """The task as its member's environment expects it."""
     if not isinstance(task.payload, tuple | list) or len(task.payload) != 2:
         raise DataError(
             f"a payload of {MixtureEnv.id} is the name of a member and the payload of its environment: {task.id}"
@@ -330,7 +334,7 @@ def _with_payload(task: Task, payload: Any) -> Task:
 
 
 def read_members(given: Any) -> tuple[Member, ...]:
-    """The members of a mixture from a plain list, checked."""
+    """Parse and check the members of a mixture, given as a plain list."""
     if not isinstance(given, Sequence) or isinstance(given, str) or not given:
         raise OptionError(f"members is a list of {{name, env, options}}, got {show_value(given)}")
     members: list[Member] = []

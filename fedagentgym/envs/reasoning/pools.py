@@ -1,8 +1,8 @@
-"""Pools of generated and of loaded tasks, with the same split names.
+"""Pools of generated tasks, and the record of a loaded task.
 
-Generated tasks are numbered through all cells (category and level) in turn, and the splits are ranges of these numbers:
-val, test, warmup, then train, so that more training tasks never move the others. The split `unseen` has cells of its own, with
-templates that no other split has.
+A cell is one category at one level. Generated tasks take turns through all cells and are numbered in this order. The splits
+are ranges of these numbers: val, test, warmup, then train, so that more training tasks never move the other splits. The split
+`unseen` has cells of its own, with templates that no other split has.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def make_tiny_cells(by_category: Mapping[str, Sequence[Form[Any]]], seed: int, *
 
 
 def make_level_cells(by_category: Mapping[str, Sequence[Sequence[Form[Any]]]], seed: int, *path: str) -> list[Cell]:
-    """A cell for each category at each of five levels where it has problems."""
+    """A cell for each category at each of the five levels at which the category has problems."""
     return [
         Cell(category, level, ProblemSequence(levels[level - 1], seed, category, level, *path))
         for level in range(1, LEVELS + 1)
@@ -50,7 +50,7 @@ def make_level_cells(by_category: Mapping[str, Sequence[Sequence[Form[Any]]]], s
 
 
 class PoolGenerator:
-    """A generator with its split sizes: makes the pool of any split."""
+    """Makes the pool of any split from a generator's cells and the sizes of its splits."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class PoolGenerator:
         rate: Callable[[Any], float] | None = None,
         order: Sequence[str] = ORDER,
     ):
-        """`rate` gives the hardness of a problem, by default its level as a share of the highest. `order` lists the splits."""
+        """`rate` gives the hardness of a problem, by default its level divided by the highest. `order` lists the splits."""
         self._env, self._cells, self._source, self._strip, self._rate = env, cells, source, strip, rate
         self._starts, self._sizes, start = {}, {split: sizes[split] for split in order}, 0
         for split in order:
@@ -76,7 +76,7 @@ class PoolGenerator:
             )
 
     def make_pool(self, split: str) -> TaskPool:
-        """The tasks of a split; `all` is every split in the order of their numbers."""
+        """The pool of a split; `all` has the tasks of every split, in the order of their numbers."""
         names = sorted({cell.category for cell in self._cells})
         codes = np.array([names.index(cell.category) for cell in self._cells], dtype=np.int32)
         first = self._starts.get(split, 0)
@@ -111,7 +111,7 @@ class PoolGenerator:
 
 
 class LoadedTask(NamedTuple):
-    """One task read from a file."""
+    """One task made from a row of data."""
 
     split: str
     category: str
@@ -122,5 +122,5 @@ class LoadedTask(NamedTuple):
 
     @property
     def question(self) -> tuple[Any, ...]:
-        """The question of a task, to find repeated tasks."""
+        """The question and its facts, by which repeated tasks are found."""
         return self.payload[0], getattr(self.payload, "facts", ())

@@ -49,7 +49,7 @@ TOOLS = {"search[name]": "shows what is known about a name"}
 
 
 def parse_question(payload: Any) -> Question:
-    """The record of a payload, also of a plain mapping with `question` and `answers` (or one `answer`)."""
+    """The record of a payload, which may be a plain mapping with `question` and `answers` (or one `answer`)."""
     if isinstance(payload, Question):
         return payload
     if isinstance(payload, Mapping) and isinstance(payload.get("question"), str):
@@ -80,14 +80,16 @@ def parse_question(payload: Any) -> Question:
 class QAOptions(ReplyOptions):
     """The tasks, and how answers are graded."""
 
-    score: Literal["exact", "f1"] = play("exact", description="what is paid: an exact match, or the overlap of words")
+    score: Literal["exact", "f1"] = play(
+        "exact", description="reward: exact, 1 for an exact match, else 0; f1, the overlap of words"
+    )
     corpus: Literal["own", "all"] = play(
         "own",
-        description="what search looks through: own, the task's facts; all, the whole generated base, or all paragraphs of"
-        " the data",
+        description="pages that `search` covers: own, the task's facts; all, the whole generated knowledge base, or all"
+        " paragraphs of the data set",
     )
     library: str | None = local(
-        None, description="folder of text files that search looks through instead; each paragraph is a page"
+        None, description="folder of text files that `search` covers instead; each paragraph is a page"
     )
 
 
@@ -98,13 +100,13 @@ class QAEnv(ReplyEnv[QAOptions]):
     generated knowledge base; `size="tiny"` asks for two hops over four or fewer short facts. Loaded: `source="hotpotqa"` and
     others, see `docs/how-to/load-data-sets.md`.
     **Actions.** The whole reply: `<think> ... </think> <answer> Oslo </answer>`. With `tools=["search"]` the facts are not
-    shown but found by `<tool> search[name] </tool>` among them, with `corpus="all"` in the whole generated base, and with
-    `library=` in a folder of texts; with `attempts=n` a wrong answer gets feedback and another try.
-    **Observations.** The facts (unless they are to be searched) and the question; what a search found; feedback.
+    shown, and `<tool> search[name] </tool>` searches them, with `corpus="all"` the pages of all tasks, or with `library=` a
+    folder of texts. With `attempts=n` a wrong answer gets feedback and another try.
+    **Observations.** The facts (unless `search` is a tool) and the question; what a search found; feedback.
     **Reward.** 1 for an exact match after normalisation, else 0; with `score="f1"` the overlap of words. Components:
     `accuracy/qa` (exact match), `f1`, `format`, `tags`, `repetition`.
-    **Variants.** `{"kind": "wording", "phrasing": 0..7}`: the same question in other words around it; `corpus_split`: a client's
-    library lacks a part of the pages.
+    **Variants.** `{"kind": "wording", "phrasing": 0..7}`: the same question with other words around it; `corpus_split`: each
+    client's library lacks a part of the pages.
     **Versions.** v0: first one.
     """
 
@@ -145,7 +147,7 @@ class QAEnv(ReplyEnv[QAOptions]):
             return
         option = "corpus=all" if self.options.library is None else "library="
         if "search" not in self.options.tools:
-            raise OptionError(f"{option} is what search looks through: add tools=['search']")
+            raise OptionError(f"{option} sets the pages that search covers: add tools=['search']")
         if self.options.library is not None:
             self._shelf = open_folder(Path(self.options.library)).choose(self._part)
         elif self._request is None and self.options.size == "tiny":
@@ -187,7 +189,7 @@ class QAEnv(ReplyEnv[QAOptions]):
             facts = state.record.facts
             held = self._part
             return search([one for one in facts if held is None or held.has_page(one.title, one.title)], call.argument)
-        if self._shelf is None:  # of loaded data, which only a search needs
+        if self._shelf is None:  # loaded data are read at the first search
             self._shelf = open_loaded(self.load_pool("all")).choose(self._part)
         return self._shelf.search(call.argument)
 
@@ -196,7 +198,10 @@ class QAEnv(ReplyEnv[QAOptions]):
         return parse_question(payload)._replace(answers=(), path=(), solution="")
 
     def list_procedures(self) -> Mapping[str, Procedures]:
-        """Leave out chains of facts, except in tiny questions: beside a longer chain no other one leads to an end."""
+        """The procedures of all categories, without those of chains of facts unless questions are tiny.
+
+        The distractors of a longer chain form no second complete chain that a misled player could follow.
+        """
         known = super().list_procedures()
         chains = () if self.options.size == "tiny" else ("bridge", "compositional")
         return {category: procedures for category, procedures in known.items() if category not in chains}
@@ -216,12 +221,12 @@ class QAEnv(ReplyEnv[QAOptions]):
 
 @lru_cache(maxsize=4)
 def open_loaded(pool: TaskPool) -> Library:
-    """All paragraphs of all tasks of a data set; environments over the same data share them."""
+    """The library of all paragraphs of a data set's tasks; environments over the same data share it."""
     return collect_pages(fact for task in pool for fact in parse_question(task.payload).facts)
 
 
 class QAExpert:
-    """Looks up the facts that it needs, each once, then answers with the supporting facts as its reasoning."""
+    """Expert that looks up each supporting fact once, then answers with these facts as its reasoning."""
 
     def __init__(self, searching: bool) -> None:
         self._searching = searching

@@ -1,7 +1,7 @@
 """The common part of the three reply environments: options, pools, wordings, and the course of an episode.
 
-An episode is a question, then turns. A turn is a whole reply: it may call a tool (`<tool> calc[2 + 3] </tool>`), if the
-environment has that tool, or answer. With `attempts` > 1 a wrong answer gets feedback and another try.
+An episode is a question and then turns. A turn is one whole reply, which answers, or calls a tool
+(`<tool> calc[2 + 3] </tool>`) that the options allow. With `attempts` > 1 a wrong answer gets feedback and another try.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fedagentgym.envs.view import View
 
 
 class Phrasing(ClientVariant):
-    """Which of the environment's phrasings is put around every problem; 0 is the plain one."""
+    """The number of the phrasing that is put around every problem; 0 is the plain one."""
 
     phrasing: int = Field(ge=0, strict=True)
 
@@ -58,7 +58,7 @@ NO_VERDICT: Mapping[str, str] = {"verdict": ""}
 
 
 class ReplyState(NamedTuple):
-    """A running episode: the task's record, the answers left, the tools' results, the last score, and the end."""
+    """A running episode: the task's record, the attempts left, the tools' results, the score, and whether it is over."""
 
     record: Any
     attempts: int
@@ -73,12 +73,12 @@ class ReplyOptions(EnvOptions):
     size: Literal["default", "tiny"] = task(
         "default", description="generated tasks: default, of five levels; tiny, short ones for very small models"
     )
-    seed: int = task(0, description="seed of generated tasks, and of what is drawn from data")
+    seed: int = task(0, description="seed of generated tasks, and of `holdout` and `train_tasks` in loaded data")
     data: Any = local(
-        None, description="folder, file or rows of tasks; `installed`: where `fedagentgym data` puts them"
+        None, description="folder, file or rows of tasks; `installed`: the copy that `fedagentgym data add` made"
     )
     columns: Mapping[str, str | None] | None = task(
-        None, description="names of columns of your own data that are not the usual ones, such as `{question: frage}`"
+        None, description="columns of your own data whose names are not the usual ones, such as `{question: frage}`"
     )
     source: str | None = task(
         None,
@@ -94,22 +94,23 @@ class ReplyOptions(EnvOptions):
     )
     holdout: int | Mapping[str, int] = task(
         0,
-        description="number of training tasks of loaded data that become val, and as many test, where the data have none;"
-        " `{test: 1250}` is for test alone",
+        description="number of loaded training tasks to move to val, and as many to test; a split that the data have stays as"
+        " it is; `{test: 1250}`: to test only",
     )
     train_tasks: int | None = task(
         None,
         ge=1,
-        description="number of training tasks, which are drawn with the seed from loaded data; null: all of them, and of"
-        " generated tasks the usual number",
+        description="number of training tasks, drawn with the seed from loaded data; null: all loaded tasks, or the usual"
+        " number of generated ones",
     )
     tools: Sequence[str] = play(
         (),
-        description="tools that a reply may call, which makes a question an episode of several turns: calc (Math),"
-        " search (QA), run (Code)",
+        description="tools that a reply may call, so that an episode has several turns: calc (Math), search (QA), run (Code)",
     )
     attempts: int = play(
-        1, ge=1, description="answers that may be given; a wrong one is answered by `That is not right. Try again.`"
+        1,
+        ge=1,
+        description="number of answers that an agent may give; after a wrong one it sees `That is not right. Try again.`",
     )
 
     @field_validator("tools", mode="before")
@@ -121,12 +122,12 @@ class ReplyOptions(EnvOptions):
 
     @property
     def deciding(self) -> dict[str, Any]:
-        """Columns are named only where they are given."""
+        """The options that decide the tasks; `columns` only if it is set."""
         return {name: value for name, value in super().deciding.items() if name != "columns" or value is not None}
 
     @property
     def portable(self) -> dict[str, Any]:
-        """Columns are named only where they are given."""
+        """The options that mean the same on every machine; `columns` only if it is set."""
         return {name: value for name, value in super().portable.items() if name != "columns" or value is not None}
 
     def count_turns(self, usual: int) -> int:
@@ -138,7 +139,7 @@ R = TypeVar("R", bound=ReplyOptions, default=Any)
 
 
 class ReplyEnv(MisleadableEnv[R]):
-    """Base of the reply environments. A subclass sets its tools and wordings and defines the few methods below."""
+    """Base of the reply environments. A subclass sets the class attributes below and defines the abstract methods."""
 
     takes = "reply"
     splits = ("train", "val", "test", "warmup", UNSEEN)
@@ -150,7 +151,7 @@ class ReplyEnv(MisleadableEnv[R]):
     answer_form: ClassVar[str]
     """The content that belongs between the answer tags."""
     tool_examples: ClassVar[Mapping[str, str]]
-    """A call of each tool, and what it does."""
+    """A call of each tool as an example, with a description."""
     tool_help: ClassVar[Mapping[str, str]]
     wordings: ClassVar[tuple[str, ...]]
     code_replies: ClassVar[bool] = False
@@ -159,7 +160,7 @@ class ReplyEnv(MisleadableEnv[R]):
     split_counts: ClassVar[Mapping[str, Mapping[str, int]]]
     """The number of generated tasks of each split, by size."""
     misleading: ClassVar[str]
-    """The procedure by which a misled expert goes about any task; see `misled`."""
+    """The wrong procedure of misled experts; see `misled`."""
 
     def set_up(self) -> None:
         for tool in self.options.tools:
@@ -179,7 +180,7 @@ class ReplyEnv(MisleadableEnv[R]):
             raise OptionError(f"{self.id} has the phrasings 0 to {len(self.wordings) - 1}, got {self.wording}")
 
     def _make_request(self, options: ReplyOptions) -> Request | None:
-        """Return what the options request from a data set; None for generated tasks."""
+        """The request to a data set that the options make; None for generated tasks."""
         if options.source is None and options.data is None:
             for option in ("holdout", "subset", "merge_splits", "columns"):
                 if getattr(options, option) not in (0, None):
@@ -218,16 +219,16 @@ class ReplyEnv(MisleadableEnv[R]):
 
     @abstractmethod
     def build_cells(self, *path: str) -> Sequence[Cell]:
-        """The generator's cells at this size; with the path `unseen` those of the templates that no other split has."""
+        """The generator's cells at the chosen size; with the path `unseen`, the cells of the split `unseen`."""
 
     @abstractmethod
     def get_verifier_version(self) -> str:
-        """Version of the rules by which answers are graded, for results."""
+        """Version of the rules by which answers are graded, recorded with results."""
 
     @staticmethod
     @abstractmethod
     def parse_payload(payload: Any) -> Any:
-        """The record of a payload: as generated or loaded, or rebuilt from a plain mapping."""
+        """The record of a payload, which may be such a record or a plain mapping."""
 
     @abstractmethod
     def format_question(self, record: Any) -> str:
@@ -239,7 +240,7 @@ class ReplyEnv(MisleadableEnv[R]):
 
     @abstractmethod
     def run_tool(self, state: ReplyState, call: ToolCall) -> str:
-        """Return what a tool answers."""
+        """The output of a tool."""
 
     @staticmethod
     @abstractmethod
@@ -249,13 +250,13 @@ class ReplyEnv(MisleadableEnv[R]):
     @staticmethod
     @abstractmethod
     def mislead(record: Any, /) -> Any:
-        """The record as a misled player sees it, or None."""
+        """The record as a misled player sees it, or None if it has no such wrong solution."""
 
     # ---- pools --------------------------------------------------------------------------------------------------
 
     @staticmethod
     def count_published(options: ReplyOptions) -> tuple[Mapping[str, int], ...]:
-        """The tasks of a published data set, of each of its forms."""
+        """The number of tasks in each split of a published data set, for each of its published forms."""
         if options.source is None:
             return ()
         name = find_source(options.source)
@@ -264,7 +265,7 @@ class ReplyEnv(MisleadableEnv[R]):
         if subset is not None and len(forms) == len(SOURCES[name].subsets):
             forms = (forms[list(SOURCES[name].subsets).index(subset)],)
         counts = []
-        for form in forms:  # merged, held out and drawn from, in this order
+        for form in forms:  # splits are merged, then tasks are held out, then training tasks are drawn
             sizes = {"train": sum(form.values())} if options.merge_splits else dict(form)
             held = dict(_read_holdout(options.holdout))
             if both := held.pop("both", 0):
@@ -294,7 +295,7 @@ class ReplyEnv(MisleadableEnv[R]):
         if self._request is None:
             return ""
         if split == UNSEEN:
-            return ": only generated tasks know their templates"
+            return ": only generated tasks have this split"
         name = self._request.name
         if name == OWN:
             return (
@@ -311,8 +312,8 @@ class ReplyEnv(MisleadableEnv[R]):
         return ""
 
     def with_belief(self, task: Task, reply: str) -> Task | None:
-        """The task whose gold is the answer of this reply; None if it gives no answer,
-        or if answers of this environment (programs) cannot be compared with each other."""
+        """The task with the answer of this reply as its gold; None if the reply gives no answer, or for programs, which
+        cannot be compared with each other."""
         record = self.parse_payload(task.payload)
         answer = self.grade(record, reply)[0].parsed
         if answer is None or not hasattr(record, "answers"):
@@ -322,7 +323,7 @@ class ReplyEnv(MisleadableEnv[R]):
     # ---- procedures ---------------------------------------------------------------------------------------------
 
     def list_procedures(self) -> Mapping[str, Procedures]:
-        """In every category of generated tasks, the one wrong procedure of this environment."""
+        """The right and the one wrong procedure for every category of generated tasks; empty for loaded tasks."""
         if self._request is not None:
             return {}
         return dict.fromkeys(self.pool.category_names, Procedures(AS_ASKED, (self.misleading,)))
@@ -338,7 +339,7 @@ class ReplyEnv(MisleadableEnv[R]):
         return bool(actions) and believed is not None and self.gives_answer(believed, actions[-1])
 
     def gives_answer(self, record: Any, reply: str) -> bool:
-        """Return whether a reply's answer is the record's."""
+        """True if a reply gives the record's answer."""
         return self.grade(record, reply)[0].correct
 
     # ---- the course of an episode -------------------------------------------------------------------------------
@@ -376,7 +377,7 @@ class ReplyEnv(MisleadableEnv[R]):
 
 
 def _read_holdout(holdout: int | Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    """Return how many training tasks are moved to which split; `both` means the two that the data may lack."""
+    """The number of training tasks to move to each split; `both` stands for those of val and test that the data lack."""
     counts = {"both": holdout} if not isinstance(holdout, Mapping) else dict(holdout)
     for split, count in counts.items():
         if split not in ("both", "val", "test") or (isinstance(holdout, Mapping) and split == "both"):
@@ -387,7 +388,7 @@ def _read_holdout(holdout: int | Mapping[str, int]) -> tuple[tuple[str, int], ..
 
 
 def make_action_help(what: str) -> str:
-    """The form of a reply, as it is described to agents."""
+    """The description of a reply's form for agents."""
     return f"Reply with <think> your reasoning </think> <answer> {what} </answer>."
 
 

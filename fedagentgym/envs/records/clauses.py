@@ -1,4 +1,4 @@
-"""The tiny form: queries chosen clause by clause from those that a domain's tiny questions need, right or misled."""
+"""The tiny form: a query is chosen clause by clause, from the clauses of right and misled queries for tiny questions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ClauseBook:
         self.list_actions = lru_cache(maxsize=4096)(self._list_actions)
 
     def _list_actions(self, chosen: tuple[str, ...]) -> tuple[str, ...]:
-        """The actions after these clauses: a further one whose tables are there, `run`, `clear` and `submit`."""
+        """The actions after these clauses: every further clause that fits their tables, `run`, `clear` and `submit`."""
         if not chosen:
             return self.selects
         there = {table for clause in chosen for table in _FROM.findall(clause)}
@@ -52,7 +52,7 @@ class ClauseBook:
         return (*following, RUN, CLEAR, SUBMIT)
 
     def _fits_join(self, clause: str, there: set[str]) -> bool:
-        """A join leads from tables that are there to one that is not."""
+        """True if a join leads from tables of the query to a table that it does not have."""
         (added,) = _FROM.findall(clause)
         return added not in there and self.tables[clause] - {added} <= there
 

@@ -1,8 +1,8 @@
-"""The generated domains: which tables and columns a site has, under which names it keeps them, and rows for them.
+"""The generated domains: their tables and columns, the names that a site gives them, and their rows.
 
-All domains have one shape: `people`, `things`, and `events`, each of one of the people with one of the things. So every
+All domains have one shape: `people`, `things`, and `events`, each of which belongs to a person and a thing. So every
 template of a question exists in every domain, and only names and values differ. A site may store the same data in
-another form: its `Naming` renames tables and columns, and may move some columns of a table to a table of their own.
+another form: its `Naming` renames tables and columns, and may move some columns of a table to a second table.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ TYPES: Mapping[Kind, str] = {
 
 
 class Column(NamedTuple):
-    """A column: `phrase` is what questions call it; `values` are its choices, or the smallest number and the step
-    between two numbers; a `nullable` one is empty in a part of the rows; a reference leads to the table `to`."""
+    """A column. Questions call it by its `phrase`. `values` are its choices, or its smallest number and the step between
+    two numbers. A `nullable` column is empty in a part of the rows, and a reference leads to the table `to`."""
 
     name: str
     kind: Kind
@@ -40,7 +40,7 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table: one of its rows is a `noun`; the columns from number `apart` on can be kept in a second table."""
+    """A table. `noun` is the word for one of its rows; the columns from number `apart` on can be kept in a second table."""
 
     name: str
     noun: str
@@ -76,7 +76,7 @@ class Domain:
 
 
 LEVELS = 24
-"""The number of different numbers in a column."""
+"""Maximum number of different numbers in a column."""
 TOWNS = split_words("Arle Bost Cray Dorn Elde Fenn")
 STATUSES = ("active", "paused", "closed")
 FIRST_YEAR, LAST_YEAR = 2020, 2026
@@ -244,7 +244,7 @@ STYLES: tuple[Style, ...] = ("plain", "short", "long")
 
 
 class Naming(NamedTuple):
-    """The style of a site's names of tables and columns, and whether it keeps a part of each table in a second one."""
+    """The style of a site's names of tables and columns, and whether it keeps a part of each table in a second table."""
 
     style: Style = "plain"
     split: bool = False
@@ -271,7 +271,7 @@ class Schema:
         return self.name_column(table, f"{self.domain.tables[table].noun}_ref")
 
     def is_apart(self, path: str) -> bool:
-        """Return whether a column, such as `loans.price`, is kept in the second table."""
+        """True if a column, such as `loans.price`, is kept in the second table."""
         table = self.domain.tables[path.partition(".")[0]]
         return self.naming.split and table.columns.index(self.domain.get_column(path)) >= table.apart
 
@@ -339,8 +339,8 @@ def _insert(table: str, columns: int) -> str:
 
 
 class Volume(NamedTuple):
-    """The number of rows of each table, of different numbers in a column, the share of empty values where there can be
-    some, how unequally frequent choices are, and the days of a year that occur."""
+    """The size and distribution of a database: the rows of each table, the number of different numbers in a column (`levels`),
+    the share of `empty` values in nullable columns, the `skew` of the frequencies of choices, and the `days` of a year."""
 
     people: int
     things: int
@@ -359,7 +359,7 @@ NAME_ENDS = split_words("n na r ra s th da lin mo vi")
 def draw_rows(domain: Domain, volume: Volume, seed: int, *path: int | str) -> dict[str, list[Row]]:
     """The rows of every table of a domain.
 
-    With a skew some choices, and some of the people and things, are much more frequent than others: another population.
+    With a skew, some choices, and some of the people and things, are much more frequent than others.
     """
     counts = {domain.people.name: volume.people, domain.things.name: volume.things, domain.events.name: volume.events}
     rows = {}
@@ -402,7 +402,7 @@ def _draw_column(column: Column, count: int, referred: int, volume: Volume, draw
 
 
 def _draw_places(choices: int, count: int, volume: Volume, draw: Stream) -> list[int]:
-    """Numbers below `choices`; with a skew the ones that come first in an order of their own are more frequent."""
+    """Random numbers below `choices`; with a skew, those that come first in a random order are more frequent."""
     if not volume.skew:
         return list(draw.integers(choices, count).tolist())
     order = draw.permutation(choices)

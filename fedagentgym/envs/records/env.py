@@ -59,14 +59,14 @@ WRONG_WAYS = (*MISCONCEPTIONS, WRONG_RULE)
 
 
 class OwnSchema(ClientVariant):
-    """The names of the site's tables and columns, and whether each table's later columns are in a second one."""
+    """The style of the names of the site's tables and columns, and whether a part of each table is in a second table."""
 
     style: Style
     split: bool
 
 
 class SchemaVariant(ChosenVariant):
-    """Every client names its tables and columns otherwise, and some keep a part of each table in a second one."""
+    """Clients name tables and columns in different styles, and some keep a part of each table in a second table."""
 
     kind = "schema"
     client_variant = OwnSchema
@@ -96,9 +96,9 @@ class OwnRules(ClientVariant):
 
 
 class RulesVariant(ChosenVariant):
-    """Who is active and which column holds the amount differs between clients; only answers show it.
+    """Clients differ in who is active and which column holds the amount; only the grading of answers shows it.
 
-    Clients 0 to 2 are of three different houses, so are clients 3 to 5, and so on: even few clients have different rules.
+    Clients 0 to 2 are of three different houses, as are clients 3 to 5, and so on. So even a few clients have different rules.
     """
 
     kind = "rules"
@@ -115,7 +115,7 @@ class RulesVariant(ChosenVariant):
 
 
 class RecordsState(NamedTuple):
-    """A running episode: the task, the clauses that were chosen, the number of actions, and the end."""
+    """A running episode: the task, the chosen clauses, the number of actions, and whether it is over."""
 
     task: RecordsTask
     clauses: tuple[str, ...] = ()
@@ -131,20 +131,20 @@ class RecordsOptions(EnvOptions):
         description="default: five domains, thousands of rows, free SQL; tiny: three domains, queries chosen clause by clause",
     )
     categories: Literal["domain", "kind"] = task(
-        "domain", description="the categories of the tasks: the domain or database, or the kind of query"
+        "domain", description="category of a task: domain, its domain or database; kind, its kind of query"
     )
     seed: int = task(0, description="seed of the rows, and of the order of the questions")
     train_tasks: int | None = task(None, ge=1, description="number of training tasks; null: the usual number")
     data: str | None = local(
         None,
-        description="folder of your own: Spider's or BIRD's layout, or SQLite files with a questions.jsonl; null: generated"
-        " databases",
+        description="folder of your own databases: Spider's or BIRD's layout, or SQLite files with a questions.jsonl; null:"
+        " generated databases",
     )
     work: int = play(
         MAX_STEPS // 1_000_000,
         ge=1,
         le=10_000,
-        description="limit of a query: this many million steps of SQLite's virtual machine, and as many thirtieths of a second",
+        description="limit of a query: this many million steps of SQLite's virtual machine, and a 30th of a second per million",
     )
     rows_shown: int = play(10, ge=1, le=100, description="rows of a result that are shown")
 
@@ -158,11 +158,11 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
     **Actions.** `describe[table]`, `query[SELECT ...]` and, at last, `answer[SELECT ...]`: the answer is a query. With
     `size="tiny"` a query is chosen clause by clause, and `run`, `clear` and `submit` try, drop and answer it.
     **Observations.** The question and the names of the tables; a table's definition and first rows; the rows of a
-    query, or one sentence about its fault.
+    query, or one sentence that explains its fault.
     **Reward.** 1 if the answer's rows are those of the right query on the client's database and on many others with
     the same tables and other rows, else 0. Components: `accuracy/records`, `executes` (the query ran) and `brevity` (the
-    share of the turns that an answer left).
-    **Queries** run read-only: no statement but `SELECT`, functions of a list, and limits of length, steps, memory and rows.
+    share of turns that are left after the answer).
+    **Queries** are read-only: only `SELECT`, only listed functions, and limits on length, steps, memory and rows.
     **Variants.** `schema`: other names, and tables in two parts; `rows`: another population; `rules`: another
     convention about who is active and which column holds the amount.
     **Versions.** v0: first one.
@@ -257,7 +257,7 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
         return state, View(said, CALLS, valid=known)
 
     def _choose(self, state: RecordsState, action: str) -> tuple[RecordsState, View]:
-        """One action of the tiny form: a clause, or what is done with those there are."""
+        """One action of the tiny form: a clause, `run`, `clear` or `submit`."""
         book = self._book(state.task)
         allowed = book.list_actions(state.clauses)
         if action not in allowed:
@@ -311,8 +311,8 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
         return state._replace(over=True), view
 
     def _grade(self, task: RecordsTask, sql: str) -> bool:
-        """Return whether a query has the gold's rows on the site's database and on all others; `QueryError` if it does not
-        run on the site's own."""
+        """True if a query has the gold's rows on the site's own database and on all others; `QueryError` if it does not run
+        on the site's own."""
         gold = self._find_gold(task)
         if gold is None:
             self._open(task.database).query(sql, self._make_budget())
@@ -382,7 +382,10 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
         return RecordsExpert(self)
 
     def list_procedures(self) -> Mapping[str, Procedures]:
-        """Every category with the misconceptions that change the query of one of its first questions."""
+        """Every category with the misconceptions that change the query of one of the first questions of each kind.
+
+        A kind that `wrong_rule` changes has no other misconception.
+        """
         if self._loaded:
             return {}
         found: dict[str, Procedures] = {}
@@ -430,7 +433,7 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
 
 
 def join_pools(first: TaskPool, second: TaskPool) -> TaskPool:
-    """The tasks of two pools of one environment as one of all splits."""
+    """One pool of all splits, from two pools of one environment."""
 
     def find(index: int) -> Task:
         return first[index] if index < len(first) else second[index - len(first)]
@@ -494,7 +497,7 @@ def run_gold(database: Database, gold: str) -> Result:
 
 
 def write_result(result: Result, most: int) -> str:
-    """A result as text: the columns, the first rows, and how many there are.
+    """A result as text: the columns, the first rows, and the number of all rows.
 
     >>> print(write_result(Result(("name", "age"), [("Abba", 30), (None, 2.5)]), 1))
     name | age

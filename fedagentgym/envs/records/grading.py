@@ -1,9 +1,8 @@
 """Comparison of query results, as graders of SQL compare them.
 
-Rows are compared as a multiset, and in their order only if the question asks for one. Two whole numbers are equal as they
-are, and a decimal number equals another number within a tolerance; texts are equal as they are; an empty value equals an
-empty value. Columns may come
-in another order, the same on every database: a question does not say which column is the first.
+Rows are compared as a multiset, and in their order only if the question asks for one. Whole numbers and texts must be
+identical, a decimal number equals another number within a tolerance, and an empty value equals an empty value. Columns may
+come in another order if it is the same on every database, because a question does not say which column is the first.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from fedagentgym.envs.records.guard import Result
 RECORDS_VERIFIER_VERSION = "records/1"
 TOLERANCE = 1e-6
 ROUNDING = 1e-12
-"""The share of a sum that the order of its parts can change."""
+"""The relative error that the order of summation can cause."""
 MAX_PERMUTED_COLUMNS = 4
-"""Columns up to which their order is free."""
+"""Maximum number of columns that may come in any order."""
 Row = tuple[Any, ...]
 ColumnOrders = tuple[tuple[int, ...], ...]
 
 
 def keep_orders(orders: ColumnOrders | None, gold: Result, given: Result, *, ordered: bool) -> ColumnOrders:
-    """Those of the orders of columns in which a result is the gold's; `None` stands for all that there are.
+    """The orders of columns, among `orders`, in which a result equals the gold; `None` stands for all orders.
 
     >>> gold, given = Result(("a", "b"), [(1, "x"), (2.0, None)]), Result(("b", "a"), [(None, 2), ("x", 1)])
     >>> keep_orders(None, gold, given, ordered=False), keep_orders(None, gold, given, ordered=True)
@@ -37,7 +36,7 @@ def keep_orders(orders: ColumnOrders | None, gold: Result, given: Result, *, ord
     if orders is None:
         columns = range(len(gold.columns))
         orders = tuple(permutations(columns)) if len(columns) <= MAX_PERMUTED_COLUMNS else (tuple(columns),)
-        if len(orders) > 1:  # a column that has not the values of another is not in its place: most orders end here
+        if len(orders) > 1:  # a column can only stand for one with the same values, which excludes most orders
             alike = [[_match(*_take(gold, one, given, other), ordered) for other in columns] for one in columns]
             orders = tuple(order for order in orders if all(alike[one][other] for one, other in enumerate(order)))
     in_place = tuple(range(len(gold.columns)))
@@ -78,15 +77,15 @@ def _equal_rows(gold: list[Row], given: list[Row]) -> bool:
 
 
 def _sort_key(row: Row, level: Mapping[float, float] | None = None) -> tuple[Any, ...]:
-    """Rows that differ in nothing but inexact numbers come next to each other: numbers are compared last."""
+    """A key by which rows are sorted. It has numbers last, so that rows which differ in inexact numbers only are neighbours."""
     kinds = tuple(_find_kind(value) for value in row)
     numbers = tuple(value if level is None else level[value] for value in row if _is_number(value))
     return kinds, tuple(_plain(value) for value in row if not _is_number(value)), numbers
 
 
 def _find_levels(rows: Sequence[Row]) -> dict[float, float]:
-    """One number for all that differ by rounding alone, by which rows are put in order: 0.1 + 0.2 comes before 0.3 in one
-    result and after it in another, and the next column then decides."""
+    """One number for all numbers that differ by rounding only. Without it, rows with 0.1 + 0.2 and 0.3 could be sorted
+    differently in two results; with it, both are equal and the next column decides."""
     found: dict[float, float] = {}
     last = math.nan
     for value in sorted({value for row in rows for value in row if _is_number(value)}):

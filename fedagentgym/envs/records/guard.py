@@ -1,15 +1,15 @@
-"""Queries of strangers on a SQLite database: read-only, within limits of work, time, memory and rows, one sentence for
-every fault.
+"""Untrusted queries on a SQLite database: read-only, with limits on work, time, memory and rows. One sentence explains each
+fault.
 
-1. The text is looked at first: its length, and how often its common table expressions expand when SQLite prepares it,
-   which nothing can interrupt.
-2. SQLite's authorizer lets a statement read the tables of this database and call functions of a list, and nothing else.
-3. A budget of virtual machine steps ends what runs too long. It is the same on every machine; the limit of processor
-   time beside it is for statements whose steps are slow. Portions in which Python collected garbage do not count: in a large
-   process that takes longer than a query may.
-4. Texts, rows and results have a limited length, and what does not fit into a small cache goes to temporary files, so
+1. The text is checked first: its length, its function calls, and the expansion of its common table expressions. Nothing
+   can interrupt SQLite while it prepares a statement.
+2. SQLite's authorizer lets a statement read the tables of this database and call the listed functions, and nothing else.
+3. A budget of virtual machine steps, the same on every machine, ends a query that runs too long. A limit of processor time
+   ends statements whose steps are slow. Time in which Python collected garbage does not count, because a collection in a
+   large process takes longer than a query may.
+4. Texts, rows and results have a limited length, and data that do not fit into a small cache go to temporary files, so
    memory is limited too.
-5. Functions of dates refuse the present moment when they are called, however a query spells it.
+5. Date functions refuse the present moment, however a query spells it.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ MAX_STEPS, STEPS_PER_SECOND = 3_000_000, 30_000_000
 MAX_GOLD_STEPS, MAX_GOLD_ROWS, MAX_GOLDS = 300_000_000, 100_000, 512
 MAX_ROWS, MAX_TEXT = 5_000, 4_000
 MAX_BYTES, CELLS_AT_ONCE = 20_000_000, 500
-"""Bytes of a result, and the values after which they are counted."""
+"""Maximum number of bytes of a result, and the number of values after which they are counted."""
 MAX_CELL_LENGTH = {"generated": 2_000, "own": 30_000}
-"""Bytes of a value or row, in generated databases and in files of one's own."""
+"""Maximum number of bytes of a value or row, in generated databases and in your own files."""
 MAX_TRUSTED_LENGTH = 10_000_000
-"""Bytes of a value that a gold query, or the description of a table, reads."""
+"""Maximum number of bytes of a value that a gold query, or the description of a table, reads."""
 MAX_QUERY_PARTS = 60
-"""Parts of a query when its common table expressions are written out."""
+"""Maximum number of parts of a query with its common table expressions written out."""
 MAX_COPIED_BYTES = 100_000_000
 CALL_EVERY = {"generated": 2_000, "own": 100}
-"""Steps after which the clock is read: a step may search a text, which takes longer where texts are long."""
+"""Steps after which the clock is read; fewer for your own files, because a step may search a text, which can be longer there."""
 MAX_CALLS, MAX_FORM_LENGTH, MAX_REMEMBERED = 40, 1_000, 50
 """Maximum number of function calls in a query, between which no clock is read; maximum length of a date format; maximum
 length of the arguments of date functions whose results are remembered."""
@@ -103,13 +103,13 @@ _TOKEN = re.compile(
 )
 _DATES = ("date", "time", "datetime", "julianday", "strftime")
 _PRESENT = frozenset(("now", "subsec", "subsecond"))
-"""Moments by which functions of dates mean the present one; so does a missing moment."""
+"""Arguments by which date functions mean the present moment; so does a missing argument."""
 _NO_PRESENT = "The present day and time are not available ."
 _UNSTEADY = frozenset(("random", "randomblob", "changes", "total_changes", "last_insert_rowid"))
 _SIDE_FILES = {"-wal": b"", "-journal": b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"}
-"""Files beside a database that hold changes, and how they then begin."""
+"""Suffixes of files beside a database, and the first bytes of such a file if it holds changes."""
 _STRIPS = {"trim": str.strip, "ltrim": str.lstrip, "rtrim": str.rstrip}
-"""Functions for which SQLite reads the list of characters from its start for each character of a text, which takes long."""
+"""Python's functions in place of SQLite's, which take long: they search the list of characters for each character of a text."""
 _local = threading.local()
 
 
@@ -137,7 +137,7 @@ class Budget:
         self._collections = 0
 
     def begin(self, portion: int) -> None:
-        """Begin a query; its clock starts with its first portion of steps, for asking the time takes longer than most queries."""
+        """Begin a query; its clock starts after its first portion of steps: reading it takes longer than most queries."""
         self._begun, self._portion = None, portion
 
     def spend(self) -> bool:
@@ -151,7 +151,7 @@ class Budget:
 
 
 class Database:
-    """A database that strangers query."""
+    """A database that runs untrusted queries."""
 
     def __init__(self, connection: sqlite3.Connection, kind: Literal["generated", "own"]) -> None:
         self._connection, self._lock = connection, threading.Lock()
@@ -198,8 +198,8 @@ class Database:
     def copy(cls, path: Path, share: float, draw: Stream, most: int) -> Database | None:
         """A copy of a file in memory with other rows; None if the file has more than `most` rows, or is too large.
 
-        Each row is kept with a probability, and the values of every column that is no key are dealt out anew. Triggers
-        and the inner tables of a full-text index would react to that: the former are dropped, the latter stay as they are.
+        Each row is kept with the probability `share`, and the values of every column that is no key and not unique are
+        shuffled. Triggers would react to this and are dropped; the inner tables of a full-text index stay as they are.
         """
         try:
             if path.stat().st_size > MAX_COPIED_BYTES:
@@ -225,7 +225,7 @@ class Database:
         self._connection.close()
 
     def query(self, text: str, budget: Budget | None = None, most: int = MAX_ROWS) -> Result:
-        """The rows of a query; `QueryError` if it is refused, wrong, takes too much, or has more than `most` rows."""
+        """The rows of a query; `QueryError` if it is refused, is wrong, exceeds a limit, or has more than `most` rows."""
         return self._run(check_text(text), Budget() if budget is None else budget, most, trusted=False)
 
     def show(self, table: str, most: int, budget: Budget) -> Result:
@@ -260,7 +260,7 @@ class Database:
         return Result(columns, rows)
 
     def query_trusted(self, text: str) -> Result:
-        """The rows of a gold query, which may take long, have many rows and call any function; the last are remembered."""
+        """The rows of a gold query, which may take long, have many rows and call almost any function; cached."""
         if text not in self._golds:
             if len(self._golds) >= MAX_GOLDS:
                 self._golds.pop(next(iter(self._golds)))
@@ -281,7 +281,7 @@ class Database:
             self._run(f"EXPLAIN {text.strip().rstrip(';')}", Budget(), 0, trusted=True)
 
     def _call_date(self, name: str, *given: Any) -> Any:
-        """A function of dates, but not of the present moment."""
+        """The result of a date function; `ValueError` for the present moment."""
         moment = given[1:2] if name == "strftime" else given[:1]
         said = (
             bytes(moment[0]).decode("latin1")
@@ -349,10 +349,10 @@ def connect_memory(cached_statements: int = 128) -> sqlite3.Connection:
 
 
 def connect_file(path: Path) -> sqlite3.Connection:
-    """A connection that reads a file and leaves it, and what is beside it, as they are.
+    """A connection that reads a file, and changes neither it nor the files beside it.
 
-    It caches no statements: the authorizer would not see one again that was prepared for a gold query. Changes that SQLite
-    still keeps beside the file would not be read, so such a file is refused.
+    It caches no statements, because the authorizer would not check one again that was prepared for a gold query. A file is
+    refused if SQLite still keeps changes beside it, which would not be read.
     """
     for suffix, begins in _SIDE_FILES.items():
         beside = path.with_name(path.name + suffix)
@@ -376,12 +376,12 @@ def _begins_with(file: Path, begins: bytes) -> bool:
 def _count_columns(connection: sqlite3.Connection, table: str) -> int:
     try:
         return len(connection.execute(f"PRAGMA table_info({quote(table)})").fetchall())
-    except sqlite3.Error:  # a view of what is not there
+    except sqlite3.Error:  # a view of a table that does not exist
         return 0
 
 
 def _fetch(cursor: sqlite3.Cursor, most: int) -> list[tuple[Any, ...]]:
-    """At most so many rows; `QueryError` for more bytes than a result may have."""
+    """At most `most` rows; `QueryError` for more bytes than a result may have."""
     rows: list[tuple[Any, ...]] = []
     left, at_once = MAX_BYTES, max(1, CELLS_AT_ONCE // max(1, len(cursor.description or ())))
     while len(rows) < most and (found := cursor.fetchmany(min(at_once, most - len(rows)))):
@@ -412,7 +412,7 @@ def quote(name: str) -> str:
 
 
 def _list_tables(connection: sqlite3.Connection) -> list[str]:
-    """The tables whose rows are rows, not parts of a full-text index."""
+    """The tables, without virtual tables and the inner tables of their indexes."""
     made = {
         name: sql or ""
         for name, sql in connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
@@ -433,7 +433,7 @@ def _list_inner(statements: Mapping[str, str]) -> set[str]:
 
 
 def _change_rows(connection: sqlite3.Connection, table: str, share: float, draw: Stream) -> None:
-    """Drop rows of a table, and deal out the values of its columns among the others."""
+    """Drop rows of a table, and shuffle the values of its columns among the other rows."""
     name = quote(table)
     rows = [row for (row,) in connection.execute(f"SELECT rowid FROM {name} ORDER BY rowid")]
     gone = (draw.uniform(len(rows)) >= share).tolist() if rows else []
@@ -445,7 +445,7 @@ def _change_rows(connection: sqlite3.Connection, table: str, share: float, draw:
     for _, index, is_unique, *_ in connection.execute(f"PRAGMA index_list({name})").fetchall():
         if is_unique:
             columns = {column for _, _, column in connection.execute(f"PRAGMA index_info({quote(index)})")}
-            if None in columns:  # of an expression
+            if None in columns:  # an index on an expression
                 connection.execute(f"DROP INDEX {quote(index)}")
             unique |= columns
     own = [(column, key) for _, column, _, _, _, key in connection.execute(f"PRAGMA table_info({name})")]
@@ -457,14 +457,14 @@ def _change_rows(connection: sqlite3.Connection, table: str, share: float, draw:
 
 
 def shorten(text: str, most: int) -> str:
-    """A text on one line, cut, without signs that cannot be seen."""
+    """A text on one line, cut after `most` characters, with question marks for unprintable ones."""
     shown = "".join(sign if sign.isprintable() else "?" for sign in " ".join(text.split()))
     return shown if len(shown) <= most else shown[:most] + "..."
 
 
 @lru_cache(maxsize=4096)
 def check_text(text: str) -> str:
-    """The text of a query, without a semicolon at its end, if it can be given to SQLite."""
+    """The text of a query without a semicolon at its end; `QueryError` if it must not be given to SQLite."""
     if len(text) > MAX_TEXT:
         raise QueryError(f"The query is longer than {MAX_TEXT} signs .")
     sql = text.strip().rstrip(";").rstrip()
@@ -482,8 +482,8 @@ def check_text(text: str) -> str:
 
 
 def count_expanded(sql: str) -> int:
-    """The places at which tables may be named when every common table expression is written out: an upper limit, found
-    without preparing the statement.
+    """An upper limit of the number of `select`, `from` and `join` in a query with every common table expression written out,
+    found without preparing the statement.
 
     >>> count_expanded("SELECT * FROM a JOIN b"), count_expanded("WITH c AS (SELECT 1 FROM a, b) SELECT * FROM c, c")
     (3, 13)
@@ -504,7 +504,7 @@ def count_expanded(sql: str) -> int:
 
 
 def count_calls(sql: str) -> int:
-    """The places at which a function is called or a pattern is looked for.
+    """The number of function calls and of patterns (`like`, `glob`) in a query.
 
     >>> count_calls("SELECT max(abs(a)) FROM t WHERE b IN (1, 2) AND (c = 3 OR c LIKE 'x%') GROUP BY c HAVING count(*) > 1")
     4
@@ -518,13 +518,13 @@ def count_calls(sql: str) -> int:
 
 
 def _list_tokens(sql: str) -> list[str]:
-    """The tokens of a query without its comments, names without their marks and in small letters."""
+    """The tokens of a query without its comments, names without quotes and in lower case."""
     found = (token for token in _TOKEN.findall(sql) if not token.startswith(("--", "/*")))
     return [token if token[0] == "'" else unquote(token) or token for token in found]
 
 
 def _weigh(tokens: Sequence[str], weights: dict[str, int], own: str) -> int:
-    """The weight of a part: one for every `select`, `from` and `join`, and that of an expression where one is named."""
+    """The weight of a part: one for every `select`, `from` and `join`, plus the weight of every expression that it names."""
     return sum(
         weights.get(token, 0) if token in weights and token != own else token in ("from", "join", "select")
         for token in tokens
@@ -532,7 +532,7 @@ def _weigh(tokens: Sequence[str], weights: dict[str, int], own: str) -> int:
 
 
 def _find_bodies(tokens: Sequence[str]) -> list[tuple[str, int, int]]:
-    """The common table expressions: name, and first and last token of what stands in the brackets."""
+    """The common table expressions, each with its name and the start and end of the tokens in its brackets."""
     found: list[tuple[str, int, int]] = []
     opened: list[int] = []
     names: dict[int, str] = {}
@@ -557,7 +557,7 @@ def _find_bodies(tokens: Sequence[str]) -> list[tuple[str, int, int]]:
 
 
 def unquote(token: str) -> str:
-    """A name without its marks, in small letters."""
+    """A name without its quotes, in lower case."""
     if token.startswith(("'", '"', "`", "[")):
         return token[1:-1].replace(token[0] * 2, token[0]).lower()
     return token.lower()

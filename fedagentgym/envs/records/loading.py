@@ -1,4 +1,4 @@
-"""Databases and questions of one's own: the layouts of Spider and BIRD, and SQLite files beside a `questions.jsonl`.
+"""Your own databases and questions: the layouts of Spider and BIRD, and SQLite files beside a `questions.jsonl`.
 
     Spider   `train_spider.json`, `train_others.json`, `dev.json` with `db_id`, `question`, `query`, and databases
              `database/ID/*.sqlite`
@@ -7,11 +7,11 @@
     own      `questions.jsonl` with `question`, `query`, and optionally `database`, `split`, `category`, `hint`, `ordered` and
              fields by which clients can be formed, and files `*.sqlite` or `*.db`
 
-Questions of a `dev` file are those of the split `test`, and every twentieth of a training file those of `val`. A
-question of your own without a split is a training question, or every tenth one of `val`.
+Questions of a `dev` file are in the split `test`, and every twentieth question of a training file is in `val`. Your own
+questions without a split are training questions, except every tenth, which is in `val`.
 
-Every gold query is prepared when a folder is read. Those of your own questions must be right; of published
-files, questions whose query is wrong, or would give other rows later, are left out with a warning.
+Every gold query is prepared when a folder is read. A query that is wrong, or would give other rows later, is an error in
+your own questions; in published files its question is left out with a warning.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ FILES: Mapping[str, str] = {
 """Files of questions, and the split of their tasks."""
 SUFFIXES = (".sqlite", ".sqlite3", ".db")
 EVERY = {"files": 20, "own": 10}
-"""The training questions that are those of `val`: every twentieth, or tenth."""
+"""One in 20, or 10, of the training questions is in `val`."""
 COPIES = (0.7, 0.5, 0.3)
-"""The shares of rows that are kept in the copies on which answers are checked; their values are dealt out anew."""
+"""The shares of rows that are kept in the copies on which answers are checked; the values in these are shuffled."""
 MAX_COPIED = 50_000
 KNOWN = (
     "question",
@@ -79,7 +79,7 @@ class Row(NamedTuple):
 
 
 def load_records(folder: Path, split: str, splits: Sequence[str], categories: str, env_id: str) -> TaskPool:
-    """The tasks of a split of a folder of one's own."""
+    """The pool of a split of your own folder."""
     rows = read_folder(folder, *_stamp(folder))
     wanted = list(splits) if split == "all" else [split]
     records: list[dict[str, Any]] = []
@@ -101,7 +101,7 @@ def load_records(folder: Path, split: str, splits: Sequence[str], categories: st
 
 
 def _stamp(folder: Path) -> tuple[tuple[str | Path, tuple[int, int, int]], ...]:
-    """The files of questions and databases, and when each was written."""
+    """The files of questions and databases, each with its stamp, which differs if the file has changed."""
     if not folder.is_dir():
         raise DataError(f"there is no folder {format_path(folder)}")
     found = [name for name in (QUESTIONS, *FILES) if (folder / name).is_file()]
@@ -132,7 +132,7 @@ def read_folder(folder: Path, *stamps: tuple[str | Path, tuple[int, int, int]]) 
         if place.startswith(format_path(folder / QUESTIONS)):
             raise DataError(f"{place}: 'query' cannot be the answer: {fault}")
         log.warning(
-            "%s of %s questions are left out, whose queries cannot be answers; %s: %s",
+            "%s of %s questions are left out, because their queries cannot be answers; the first, %s: %s",
             len(faults),
             len(rows),
             place,
@@ -142,7 +142,7 @@ def read_folder(folder: Path, *stamps: tuple[str | Path, tuple[int, int, int]]) 
 
 
 def find_faults(rows: Sequence[Row], databases: Mapping[str, Sequence[Path]]) -> dict[str, str]:
-    """The places of gold queries that are wrong, or have other rows at another time, each with what is wrong."""
+    """The places of gold queries that are wrong, or would give other rows later, each with the reason."""
     by_database: dict[str, list[Row]] = {}
     for row in rows:
         by_database.setdefault(row.task.database, []).append(row)
@@ -208,7 +208,7 @@ def _list_words(query: str) -> list[str]:
 
 
 def find_kind(query: str) -> str:
-    """The kind of a query by its words: the rarest thing in it."""
+    """The kind of a query by its words: the rarest clause in it."""
     words = _list_words(query)
     if words.count("select") > 1:
         return "nested"
@@ -249,7 +249,7 @@ def rate_query(query: str) -> float:
 
 
 def find_databases(folder: Path) -> dict[str, tuple[Path, ...]]:
-    """The databases of a folder by their names; several files of one name are one database with other rows."""
+    """The databases of a folder by their names; several files in one sub-folder are one database with different rows."""
     found: dict[str, list[Path]] = {}
     for file in sorted(folder.iterdir()):
         if file.suffix.lower() not in SUFFIXES or not file.is_file():
@@ -295,8 +295,8 @@ def open_file(folder: Path, name: str) -> Database:
 
 
 def open_copies(folder: Path, name: str) -> tuple[Database, ...]:
-    """The other databases on which an answer is checked: further files of the name, or copies that lack a part of the
-    rows."""
+    """The other databases on which an answer is checked: further files of the name, or copies of its file with a part of
+    the rows and shuffled values."""
     first, *further = _find_files(folder, name)
 
     def make() -> tuple[Database, ...]:

@@ -1,7 +1,7 @@
 """Queries as plain values: written for the names of any site, clause by clause, and changed into wrong ones.
 
-A `Plan` names columns by their paths in the domain (`loans.branch`). `write_clauses` gives its clauses in the order in
-which they are written, with the joins that the site's tables need; `write_query` joins them into one statement.
+A `Plan` names columns by their paths in the domain (`loans.branch`). `write_clauses` gives its clauses in order, with the
+joins that the site's tables need; `write_query` gives the whole statement.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def write_query(plan: Plan, schema: Schema) -> str:
 
 
 def join_clauses(clauses: Sequence[str]) -> str:
-    """One statement of clauses: the second condition of a kind follows `AND`."""
+    """One statement from clauses; after the first `WHERE` or `HAVING`, `AND` takes its place."""
     written: list[str] = []
     for clause in clauses:
         word, _, rest = clause.partition(" ")
@@ -218,7 +218,7 @@ def _change_condition(condition: Condition, domain: Domain) -> list[Condition]:
         year, rest = int(condition.value[:4]), condition.value[4:]
         changed += [condition._replace(value=f"{year + way}{rest}") for way in (1, -1)]
     changed += [condition._replace(column=other) for other in _list_alike(condition.column, domain)]
-    if condition.inner is not None:  # of one column still; `IN` and a single value ignore what is distinct
+    if condition.inner is not None:  # an inner plan keeps one column, and `DISTINCT` would make no difference in it
         mutated = mutate_plan(condition.inner, domain)
         inner = (one for one in mutated if len(one.select) == 1 and not one.distinct)
         changed += [condition._replace(inner=one) for one in inner]
@@ -226,7 +226,7 @@ def _change_condition(condition: Condition, domain: Domain) -> list[Condition]:
 
 
 def _list_further_conditions(plan: Plan, domain: Domain) -> list[Condition]:
-    """Conditions that the plan does not have: a value of a choice, and that an empty column is filled."""
+    """Conditions on unused columns: a choice has its first value, and a nullable column is not empty."""
     used = {condition.column for condition in plan.where}
     found = []
     for name in (plan.table, *(join.table for join in plan.joins)):
@@ -285,7 +285,7 @@ def forget_filter(plan: Plan) -> Plan | None:
 
 
 def take_wrong_aggregate(plan: Plan) -> Plan | None:
-    """The plan with the sum in place of the average, the smallest in place of the largest, and so on; None without one."""
+    """The plan with the sum for the average, the smallest for the largest, or the reverse; None without such a function."""
     other = {"sum": "avg", "avg": "sum", "max": "min", "min": "max"}
     for at, term in enumerate(plan.select):
         if term.function in other:
@@ -298,4 +298,4 @@ MISCONCEPTIONS: dict[str, Callable[[Plan], Plan | None]] = {
     "forgotten_filter": forget_filter,
     "wrong_aggregate": take_wrong_aggregate,
 }
-"""Name -> the plan as a misled player sees it; None where the misconception has nothing to change."""
+"""Name -> function that gives the plan as a misled player sees it; None if the misconception changes nothing."""

@@ -1,7 +1,7 @@
 """Questions by template: a sentence in the words of a domain, and the plan that answers it in a site's house.
 
 A *house* is a site's convention, which no schema shows: what makes a person `active`, and which column is meant by the
-amount of an event. Questions are the same in all houses; plans differ where a question names one of the two.
+amount of an event. Questions are the same in all houses; plans differ if a question is about active people or amounts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedagentgym.envs.records.plans import Condition, Having, Join, Order, Plan,
 HOUSES = 3
 Size = Literal["tiny", "default"]
 THRESHOLDS = (3, 6, 9, 12, 15, 18)
-"""The places of a column's numbers that questions compare with; a site's own database has numbers there in both sizes."""
+"""Positions of the numbers in questions, among those that a column can have. A site's own database has them in both sizes."""
 OPERATORS = {"above": ">", "below": "<", "at least": ">=", "at most": "<="}
 YEARS = (2021, 2022, 2023, 2024)
 HAS, MEANS = ("a", "no"), ("average", "total")
@@ -30,7 +30,7 @@ LATE = "2023-07-01"
 class RecordsTask(NamedTuple):
     """A task's payload: the database (a domain, or the name of a file), the kind of query, the question, and the gold.
 
-    The gold of a generated question is its `template` with the `values` in it; that of a loaded one is `query`, whose
+    The gold of a generated question is its `template` with the `values` in it. The gold of a loaded question is `query`; its
     rows are compared in their order if `ordered`.
     """
 
@@ -52,7 +52,7 @@ class Asked(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A gap for a value of a table's column with choices: the role of the table, and the number of the column."""
+    """A gap for a value of a choice column: the role of its table, and its number among the table's choice columns."""
 
     role: str
     number: int
@@ -62,12 +62,12 @@ class Choice(NamedTuple):
 
 
 COMPARISON = tuple(OPERATORS)
-"""A gap for a comparison; in the tiny form the first two."""
+"""The values of a gap for a comparison; the tiny form uses the first two."""
 
 
 class Template(NamedTuple):
-    """One sentence with gaps: the values that fill each gap, or the column of these, and `ask`, which gives the question and
-    its plan in a house."""
+    """One sentence with gaps. `gaps` has the values that fill each gap, or the column with these values; `ask` gives the
+    question and its plan in a house."""
 
     kind: str
     gaps: tuple[Choice | Sequence[Value], ...]
@@ -126,7 +126,7 @@ def _is_active(domain: Domain, house: int) -> Condition:
 
 
 def _meet(domain: Domain, table: Table) -> Join:
-    """Join the people or the things of events."""
+    """The join of events with their people or things."""
     events = domain.events.name
     return Join(table.name, f"{events}.{table.noun}_id", f"{table.name}.id")
 
@@ -147,7 +147,7 @@ COUNT = Term("*", "count")
 
 
 def _describe(table: Table, choice: int, value: Value, comparison: Value, place: Value) -> Part:
-    """A choice and a number."""
+    """A condition on a choice column and one on a number column."""
     return _join_parts(
         _choose(table, _find_choice(table, choice).name, value),
         _compare(table, _first(table, "number"), comparison, place),
@@ -223,7 +223,7 @@ def _ask_group(domain: Domain, house: int, aggregate: Value, *values: Value) -> 
 def _ask_having(
     role: str, grouped: int, chosen: int | None, domain: Domain, house: int, least: Value, value: Value
 ) -> Asked:
-    """Groups by one choice, of rows with another choice or, where there is none, of a year."""
+    """Group rows by one choice column: those with a value of another choice column, or, if `chosen` is None, those of a year."""
     table = getattr(domain, role)
     choice = _find_choice(table, grouped)
     if chosen is None:
@@ -331,7 +331,7 @@ TEMPLATES: Mapping[str, Template] = dict(_list_templates())
 UNSEEN_TEMPLATES = frozenset(
     split_words("filter-people-1 top-people-1 count-things-0 nulls-people-1 dates-things-0 join-things-0 active-1")
 )
-"""The templates whose questions are in the split `unseen` alone."""
+"""The templates whose questions are in the split `unseen` only."""
 KINDS = tuple(dict.fromkeys(template.kind for template in TEMPLATES.values()))
 DOMAINS_OF: Mapping[Size, tuple[str, ...]] = {"default": tuple(DOMAINS), "tiny": ("clinic", "library", "shop")}
 TINY_KINDS = ("filter", "count", "nulls", "join", "group", "rule")
@@ -351,7 +351,7 @@ def make_task(domain: str, name: str, *values: Value) -> RecordsTask:
 
 
 def make_cells(size: Size, seed: int, categories: Literal["domain", "kind"], *, unseen: bool = False) -> list[Cell]:
-    """A cell for each domain and kind of question, of the templates that are trained on, or of the unseen ones."""
+    """A cell for each domain and kind of question, from the unseen templates or from all others."""
     cells = []
     for number, kind in enumerate(list_kinds(size)):
         for domain in DOMAINS_OF[size]:
@@ -364,7 +364,7 @@ def make_cells(size: Size, seed: int, categories: Literal["domain", "kind"], *, 
 
 
 def list_forms(domain: str, kind: str, size: Size, unseen: Sequence[bool] = (False, True)) -> list[Form[RecordsTask]]:
-    """The templates of a kind in a domain: those that are trained on, the unseen ones, or all."""
+    """The forms of a kind in a domain; `unseen` has True for the unseen templates and False for the others."""
     return [
         Form(template.list_ranges(DOMAINS[domain], size), partial(make_task, domain, name))
         for name, template in TEMPLATES.items()
@@ -387,7 +387,7 @@ def rate_task(task: RecordsTask) -> float:
 
 
 def parse_task(payload: Any) -> RecordsTask:
-    """The record of a payload, also of a plain mapping with `database`, `question` and `query`."""
+    """The record of a payload, which may be a plain mapping with `database`, `question` and `query`."""
     if isinstance(payload, RecordsTask):
         return payload
     if isinstance(payload, Mapping) and isinstance(payload.get("question"), str):

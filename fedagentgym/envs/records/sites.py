@@ -1,4 +1,4 @@
-"""The databases of a site, made once in a process: its own, and others with other rows on which answers are checked."""
+"""The databases of a site, made once per process: its own, and others with other rows on which answers are checked."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ OWN_VOLUME = {"default": Volume(800, 240, 4000), "tiny": Volume(60, 30, 240, 8)}
 CHECKS = {"default": 60, "tiny": 15}
 """The number of other databases on which an answer is compared with the gold."""
 MAX_SITES = 64
-"""Sites and sets of checks that are kept."""
+"""Maximum number of sites and sets of checks that are kept."""
 
 
 class Site(NamedTuple):
-    """The values that decide the rows and the tables of a generated database; `population` 0 is the one that all share."""
+    """The values that decide the rows and the tables of a generated database; `population` 0 is that of clients by default."""
 
     domain: str
     size: Size
@@ -38,7 +38,7 @@ _lock = RLock()
 
 
 def remember(key: tuple[Any, ...], make: Callable[[], tuple[Database, ...]]) -> tuple[Database, ...]:
-    """Databases that were made under this key in this process: a connection belongs to the process that opened it."""
+    """The databases of a key, made once per process, because a connection belongs to the process that opened it."""
     own = os.getpid(), *key
     with _lock:
         if own not in _databases:
@@ -66,7 +66,7 @@ def open_checks(site: Site) -> tuple[Database, ...]:
 
 
 def find_volume(site: Site) -> Volume:
-    """The volume of a site's own database: other populations are also distributed otherwise."""
+    """The volume of a site's own database; other populations also have other distributions."""
     volume = OWN_VOLUME[site.size]
     if site.population:
         volume = volume._replace(skew=(1.0, 0.5, 2.0)[site.population % 3], empty=(0.5, 0.1, 0.7)[site.population % 3])
@@ -74,10 +74,10 @@ def find_volume(site: Site) -> Volume:
 
 
 def find_check_volume(size: Size, number: int) -> Volume:
-    """The volume of a database for checks: of many shapes, so that bounds, ties and empty groups are met.
+    """The volume of a database for checks. Databases differ in shape, so that bounds, ties and empty groups occur.
 
-    Two of three are small, with few different days; half of these also have few different numbers, or only one. The third
-    is larger, with all numbers and days.
+    Two of three are small, with few different days; half of these also have few different numbers, or only one. Every third
+    one is larger, with all numbers and days.
     """
     round_, which = divmod(number, 3)
     skew, empty = (0.0, 1.0, 0.0, 2.0)[round_ % 4], (0.3, 0.6, 0.15)[round_ % 3]
@@ -90,7 +90,7 @@ def find_check_volume(size: Size, number: int) -> Volume:
 
 
 def build_database(site: Site, volume: Volume, *path: int | str) -> Database:
-    """A database with a site's tables; the path names its rows."""
+    """A database with a site's tables; the path is a part of the seed of its rows."""
     schema = site.schema
     rows = draw_rows(schema.domain, volume, site.seed, "records", site.domain, *path)
     return Database.build(schema.make_statements(), schema.make_inserts(rows))

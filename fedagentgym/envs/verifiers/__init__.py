@@ -1,11 +1,11 @@
 """Verifiers: total functions from a reply and a gold answer to a verdict. Usable alone, without an environment.
 
-- `formats`: what a reply looks like (think/answer layout, tags, fenced code, repetition);
-- `math`: is this answer that number, expression, tuple, set or interval (`grade_math`);
+- `formats`: the form of a reply (think/answer layout, tags, fenced code, repetition);
+- `math`: equality with a number, expression, tuple, set or interval (`grade_math`);
 - `qa`: exact match and F1 after SQuAD normalisation, multiple choice (`grade_qa`, `grade_choice`);
-- `code`: does this program pass these tests, in a sandboxed child (`grade_code`).
+- `code`: tests of a program, run in a sandboxed process (`grade_code`).
 
-None of them raises for any reply, none can be hung, and each carries a version string that belongs in results.
+No reply makes a verifier raise or hang. `math`, `qa` and `code` have version strings, which are stored with results.
 """
 
 from __future__ import annotations

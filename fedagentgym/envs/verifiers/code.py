@@ -1,10 +1,10 @@
 """Run the tests of a task on a program that cannot be trusted.
 
-Three kinds of tests: calls of a function with expected values, test code that calls the program (HumanEval's `check`, MBPP's
-asserts), and inputs with expected outputs. The program runs in a confined child that never sees what is expected: for calls
-the values come back as plain data and are compared here; test code runs in a child of its own and reaches the program by
-messages; outputs are compared here. So a program gains nothing by searching, by objects that equal everything, or by
-ending early.
+There are three kinds of tests: calls of a function with expected results, test code that calls the program (HumanEval's
+`check`, MBPP's asserts), and inputs with expected outputs. The program runs in a confined child process that never sees the
+expected results. The results of calls come back as plain data and are compared here, and so are outputs. Test code runs in
+another child and reaches the program by messages. So a program gains nothing by searching for the expected results, by
+returning objects that equal everything, or by ending early.
 """
 
 from __future__ import annotations
@@ -69,10 +69,11 @@ class Checks(NamedTuple):
 
 
 class CodeVerifier:
-    """Runs programs in slots of its own. Callable from threads.
+    """Runs programs in slots of its own, for any number of threads.
 
-    `left_out` names protections of the sandbox that are not put up (for tests of the sandbox itself). `accept`, here and
-    in the methods, names those that may be missing: without it, root runs no program that cannot run as another user.
+    `left_out` names protections of the sandbox that are not activated (for tests of the sandbox itself). `accept`, here and
+    in the methods, names protections that may be missing; `other user` is the only one without which programs are refused,
+    and only under root.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class CodeVerifier:
     def verify(
         self, program: str, tests: Checks, limits: Limits | None = None, accept: Collection[str] = ()
     ) -> Verdict:
-        """`correct` when all tests pass; `score` is the share that does (test code counts as one)."""
+        """Run the tests of a program. `correct` is true if all pass; `score` is the share that does (test code counts as one)."""
         if refused := refusal(program):
             return wrong(refused, program[:200])
         if not (tests.calls or tests.code or tests.outputs):
@@ -99,7 +100,7 @@ class CodeVerifier:
             if tests.calls:
                 requests = [{"do": "call", "name": tests.entry, "args": list(call.args)} for call in tests.calls]
                 answers, ended = slot.calls(program, requests, limits)
-                given = [*answers[1:], *([{}] * len(tests.calls))]  # the first answers the loading
+                given = [*answers[1:], *([{}] * len(tests.calls))]  # the first answer is that of loading
                 passed = [_same(answer, call.expected) for call, answer in zip(tests.calls, given, strict=False)]
                 failed = next((answer for answer in answers if "error" in answer), None)
                 if not all(passed) and ended.status != "ended":
@@ -137,7 +138,7 @@ class CodeVerifier:
 
 
 def refusal(program: str) -> str | None:
-    """The reason why a program is not even tried, or None."""
+    """The reason why a program is refused without running it, or None."""
     if len(program) > MAX_PROGRAM_LENGTH:
         return "too long"
     if not program.strip():
@@ -150,9 +151,9 @@ def refusal(program: str) -> str | None:
 
 
 def extract_program(reply: str, tests: Checks | None = None) -> str | None:
-    """The program of a reply, in its answer, or in all of it if it has none; else the bare answer.
+    """The program of a reply: a fenced block of its answer, or of the whole reply if it has no answer.
 
-    It is the last fenced block that defines what the tests ask for, else the last one.
+    It is the last block that defines a name which the tests ask for, else the last block, else the bare answer.
     """
     block = last_answer(reply)
     fenced = last_fenced_code(reply if block is None else block, () if tests is None else list_asked(tests))
@@ -160,7 +161,7 @@ def extract_program(reply: str, tests: Checks | None = None) -> str | None:
 
 
 def list_asked(tests: Checks) -> list[str]:
-    """The names that a program has to define for the tests."""
+    """The names that a program must define for the tests."""
     require_type("the tests of a program are Checks", tests, Checks)
     return [tests.entry] if tests.entry else remote_names(tests) if tests.code else []
 
@@ -173,7 +174,8 @@ def same_output(out: str, expected: str) -> bool:
 
 
 def _same(answer: Mapping[str, Any], expected: Any) -> bool:
-    """Python's equality on plain data of the same kind; two floats may differ in their last bits."""
+    """True if an answer has the expected value by Python's equality; two floats may differ in their last bits, and a bool
+    equals only a bool."""
     if "value" not in answer:
         return False
     value = answer["value"]
@@ -192,7 +194,7 @@ def _same(answer: Mapping[str, Any], expected: Any) -> bool:
 
 
 def remote_names(tests: Checks) -> list[str]:
-    """Names that test code uses without defining them, so that the program has to."""
+    """Names that test code uses without defining them, so that the program must define them."""
     used: dict[str, None] = {}
     bound = set(dir(builtins)) | {"candidate", "METADATA"}
     for source in (tests.setup, tests.code):
@@ -214,7 +216,7 @@ def remote_names(tests: Checks) -> list[str]:
 
 
 def calls_of(asserts: Sequence[str]) -> tuple[str, tuple[Call, ...]] | None:
-    """The calls in a list of `assert f(1, 2) == 3`, when all are of that form with literal values."""
+    """The function and its calls in a list of `assert f(1, 2) == 3`; None unless all are of this form, with literals."""
     names, calls = set(), []
     for source in asserts:
         try:
@@ -268,21 +270,21 @@ def grade_code(reply: str, tests: Checks, limits: Limits | None = None, accept: 
     """Grade a reply with a program by running its tests in a sandboxed process.
 
     Args:
-        reply: The whole reply; the program is the last fenced block of its answer that defines what the tests ask for, or else
-            the last one, or else the answer.
+        reply: The whole reply. The program is the last fenced block of its answer that defines a name which the tests ask for,
+            or else the last fenced block, or else the answer itself.
         tests: The tests.
         limits: Seconds, memory and output that the program may use; by default 5 s, 512 MiB and 1 MiB.
-        accept: Protections of the sandbox that may be missing on this machine, such as those that root lacks.
+        accept: Protections of the sandbox that may be missing on this machine, such as `other user` under root.
 
     Returns:
-        The verdict: `correct` if all tests pass, `score` the share that does. No program raises or hangs.
+        The verdict: `correct` if all tests pass, `score` the share that does. No program makes this raise or hang.
     """
     program = extract_program(reply, tests)
     return wrong("no program") if program is None else default_verifier().verify(program, tests, limits, accept)
 
 
 def describe_protections(start: bool = False) -> str:
-    """Which protections are up around this process's programs, for records.
+    """The names of the protections that are active around this process's programs, for records.
 
     Empty before the first program, unless `start` is true.
     """

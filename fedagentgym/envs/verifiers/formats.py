@@ -1,7 +1,7 @@
 """The form of a reply: the layout of its tags, its fenced code, its repetitions. Pure text, linear time.
 
 The layout is `<think> reasoning </think> <answer> answer </answer>`. A turn that calls a tool instead of answering has
-`<tool> name[argument] </tool>` in the place of the answer, and is verified by the same rules with that tag.
+`<tool> name[argument] </tool>` in place of the answer; the same rules apply to it, with the tool tag as the answer tag.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ToolCall(NamedTuple):
 
 
 def list_blocks(reply: str, tags: tuple[str, str]) -> list[str]:
-    """The texts of all complete blocks of a tag, in order: an opening tag, and a closing one before any other tag of its kind.
+    """The texts of all complete blocks of a tag, in order. A block has no further opening or closing tag of this kind inside.
 
     >>> list_blocks("<answer> I write <answer>1</answer> so: </answer> <answer>2</answer>", ANSWER)
     ['1', '2']
@@ -60,7 +60,7 @@ def last_block(reply: str, tags: tuple[str, str]) -> str | None:
 
 
 def last_thought(reply: str) -> str | None:
-    """The text from the last opening think tag up to the last closing one, since a thought may close twice: all of it counts.
+    """The text from the last opening think tag up to the last closing one; closing tags between them are part of the thought.
 
     >>> last_thought("<think> 1 + 1 </think> = 2 </think> <answer> 2 </answer>")
     '1 + 1 </think> = 2'
@@ -73,7 +73,8 @@ def last_thought(reply: str) -> str | None:
 
 
 def last_answer(reply: str) -> str | None:
-    """The last answer block that is not empty, since a reply may name the tags without answering; empty if all are.
+    """The last answer block that is not empty, since a reply may name the tags without answering. If all are empty, an empty
+    text; None if there is no block.
 
     >>> last_answer("<answer>7</answer> is in the tags <answer></answer>; they end with </answer>.")
     '7'
@@ -98,8 +99,8 @@ def extract_answer(reply: str) -> str | None:
 
 
 def last_box(text: str) -> str | None:
-    r"""The content of the last box that is not empty, with balanced braces; empty if there are only such. None if the last one is
-    not complete.
+    r"""The content of the last box that is not empty, with balanced braces; empty if all boxes are. None without a box, or if
+    that box is not complete.
 
     >>> last_box(r"\boxed{7} is in a \boxed{}."), last_box(r"\boxed{7} or \boxed{8")
     ('7', None)
@@ -112,7 +113,7 @@ def last_box(text: str) -> str | None:
 
 
 def _read_box(text: str, start: int) -> str | None:
-    """The text up to the brace that closes a box; None if none does, or too far away."""
+    """The text up to the brace that closes a box; None if no brace within `MAX_BOX_LENGTH` characters closes it."""
     depth = 1
     for position in range(start, min(len(text), start + MAX_BOX_LENGTH)):
         character = text[position]
@@ -124,7 +125,7 @@ def _read_box(text: str, start: int) -> str | None:
 
 
 def tool_call(reply: str) -> ToolCall | None:
-    """The tool that a reply calls: in tool tags, or as the whole reply. An answer anywhere in the reply comes first.
+    """The tool that a reply calls, in tool tags or as the whole reply; None if there is an answer anywhere in the reply.
 
     >>> tool_call("<think> 2 steps </think> <tool> calc[3 * (4 + 5)] </tool>")
     ToolCall(name='calc', argument='3 * (4 + 5)')
@@ -141,7 +142,7 @@ def _last_tag(reply: str) -> tuple[str, str]:
 
 
 def think_answer_format(reply: str) -> float:
-    """1 when the reply is one think block and then one answer (or tool) block, each tag once, nothing around them.
+    """1 if the reply is one think block and then one answer (or tool) block, with each tag once and nothing around them, else 0.
 
     >>> think_answer_format("<think> 1 + 1 = 2 </think> <answer> 2 </answer>")
     1.0
@@ -157,14 +158,14 @@ def think_answer_format(reply: str) -> float:
 
 
 def tag_count(reply: str) -> float:
-    """A quarter for each of the four tags that is there exactly once."""
+    """A quarter for each of the four tags that occurs exactly once."""
     return 0.25 * sum(reply.count(tag) == 1 for tag in (*THINK, *_last_tag(reply)))
 
 
 def last_fenced_code(text: str, names: Iterable[str] = ()) -> str | None:
     """The program in the last fenced block that is marked as Python or not marked at all; a block may be a single line.
 
-    With names, the last such block that defines one of them comes first: an example of its use or its output may follow it.
+    With names, it is the last such block that defines one of them, if any: an example of its use or its output may follow it.
 
     >>> last_fenced_code("```python def f(x): return x + 1``` and so ```python print(f(1))```")
     'print(f(1))'
@@ -179,7 +180,7 @@ def last_fenced_code(text: str, names: Iterable[str] = ()) -> str | None:
 
 
 def _read_block(block: str) -> str | None:
-    """The program of a fenced block; None if it is in another language."""
+    """The program of a fenced block; None if its first line names another language."""
     language, newline, program = block.partition("\n")
     if not newline:
         language, _, program = block.strip().partition(" ")
@@ -188,7 +189,7 @@ def _read_block(block: str) -> str | None:
 
 
 def code_format(reply: str) -> float:
-    """1 when the layout is right and the answer (or the tool's argument) holds a fenced Python block."""
+    """1 if the layout is right and the answer (or tool) block holds a fenced Python block, else 0."""
     block = last_block(reply, _last_tag(reply))
     fenced = (
         block is not None and f"{_FENCE}py" in block.lower().replace(" ", "") and last_fenced_code(block) is not None
@@ -197,7 +198,7 @@ def code_format(reply: str) -> float:
 
 
 def repetition(reply: str, size: int = 3) -> float:
-    """0 when no phrase of `size` words occurs twice, down to nearly -1 when all are the same.
+    """0 if no phrase of `size` words occurs twice, down to nearly -1 if all phrases are the same.
 
     >>> repetition("one two three four"), repetition("no no no no no")
     (0.0, -0.6666666666666667)

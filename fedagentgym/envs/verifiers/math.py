@@ -1,7 +1,7 @@
 """Compare an answer of mathematics with the right one: a number, an expression, a tuple, a set or an interval.
 
-`math_exact` says how answers are compared; what needs computer algebra goes to math-verify, in a worker with a clock and a
-memory limit. Nothing here raises or hangs, whatever the reply; `Verdict.reason` states how it was graded.
+`math_exact` describes how answers are compared. Answers that need computer algebra go to math-verify, in a worker process
+with limits on time and memory. No reply makes a function here raise or hang; `Verdict.reason` states how it was graded.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ _NEGATION = re.compile(r"\b(?:not|never|no|nor|isn|except|wrong|incorrect|false)
 
 
 def find_stated(text: str) -> str:
-    r"""The statement of an answer: the content of its last box, or the last mathematics in a sentence that denies nothing.
+    r"""The part of an answer that states the result: its only box, or the last formula of a sentence without a negation.
+
+    In all other cases, the whole answer.
 
     >>> find_stated(r"Therefore $x \geq 5$ is the solution."), find_stated("not $7$"), find_stated("$7$ eggs")
     ('x \\geq 5', 'not $7$', '7')
@@ -96,7 +98,9 @@ _OTHER_NOTATION = re.compile(
 
 
 def is_well_formed(text: str) -> bool:
-    r"""Return whether an expression has an operand wherever it needs one, and no more: the library passes over the rest.
+    r"""True if an expression has operands exactly where it needs them. The library ignores superfluous parts.
+
+    Relations, sets and similar notation are not checked.
 
     >>> [is_well_formed(text) for text in (r"2\sqrt{3} - |x|", r"\frac{1}{2}(3 + 4)!", "12 0", "3 -3 -", "/ 12", "6 | 6")]
     [True, True, False, False, False, False]
@@ -124,7 +128,7 @@ def is_well_formed(text: str) -> bool:
 
 
 def find_refusal(text: str) -> str | None:
-    """The reason why computer algebra would take too long over a text in normal form, or None."""
+    """The reason why a text in normal form is not given to computer algebra, such as a power too large, or None."""
     depth = 0
     for character in text:
         depth += (character in "([{") - (character in ")]}")
@@ -144,7 +148,7 @@ _CONNECTIVE = re.compile(r"\\(?:l(?:or|and|not)|vee|wedge|neg|oplus|implies|Righ
 
 
 def _denies_or_hedges(gold: str, answer: str) -> bool:
-    r"""Return whether an answer denies the number that it names, or names another one beside it; the library ignores the words.
+    r"""True if the gold is a number and the answer has a negation or a logical connective, which the library ignores.
 
     >>> [_denies_or_hedges("7", answer) for answer in (r"7 \text{ is wrong}", r"9 \lor 7", r"\therefore 7")]
     [True, True, False]
@@ -155,7 +159,7 @@ def _denies_or_hedges(gold: str, answer: str) -> bool:
 
 
 def _states_a_falsehood(answer: str, is_gold: Callable[[str], bool]) -> bool:
-    """Return whether a right answer equates different numbers, as in `3 + 4 = 42`; the library takes the last side."""
+    """True if an answer is unreadable or equates different numbers, as in `3 + 4 = 42`; the library reads the last side only."""
     if unreadable(answer) or states_a_falsehood(spelled := normalize(answer)):
         return True
     sides = [side for side in split(spelled, "=") if is_arithmetic(side)]
@@ -163,7 +167,7 @@ def _states_a_falsehood(answer: str, is_gold: Callable[[str], bool]) -> bool:
 
 
 class MathVerifier:
-    """Grades answers of mathematics with worker processes of its own; `grade_math` uses a shared one. Close it after use.
+    """Grades answers of mathematics in its own worker processes; `grade_math` uses a shared verifier. Close it after use.
 
     Args:
         clock: Seconds of processor time that the library may take to compare an answer with one gold.
@@ -291,11 +295,11 @@ def grade_math(reply: str, golds: str | Iterable[str], verifier: str = EXACT) ->
     Args:
         reply: The whole reply; the last answer block or box in it counts.
         golds: The right answer, or several of which one suffices.
-        verifier: `exact`, the arithmetic of this package with math-verify behind it; `math-verify`, that library on the
-            answer; `math-verify-reply`, the library on the whole reply, as published training code uses it.
+        verifier: `exact` compares numbers by exact arithmetic, and other answers with math-verify. `math-verify` applies this
+            library to the answer, `math-verify-reply` to the whole reply, as published training code does.
 
     Returns:
-        The verdict. No reply raises or hangs.
+        The verdict. No reply makes this raise or hang.
 
     Raises:
         UnknownNameError: If there is no such verifier.

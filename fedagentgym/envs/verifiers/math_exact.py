@@ -4,10 +4,10 @@ r"""Compare an answer with the gold: exact arithmetic for numbers and tuples of 
 2. A gold that is an integer, fraction, decimal, percentage, rational multiple of pi, or a tuple of these is compared exactly.
    Around the number of an answer there may be a name (`x = 7`) and words of the lists below ("The total is 7 apples"). Any
    other word may change the number (`5 short`, `12 noon`, `not 0`), so the answer is wrong.
-3. All else (`\sqrt{49}`, `x^2-1`, sets, intervals) goes to the library, after checks of what it does not see (`8 = 7`).
+3. All else (`\sqrt{49}`, `x^2-1`, sets, intervals) goes to the library, after checks for faults that it ignores (`8 = 7`).
 
-Decimals are exact. Only a number without a finite decimal form equals decimals too, rounded or cut off, if they have at least
-six places behind the point and four significant digits.
+Decimals are exact, with one exception. A number without a finite decimal form also equals its decimals, rounded or cut off,
+if they have at least six decimal places and four significant digits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Library = Callable[[str, str], bool]
 
 
 class Refused(Exception):
-    """There is no verdict, and the text says why: the answer counts as wrong."""
+    """There is no verdict, so the answer counts as wrong; the text is the reason."""
 
 
 def _set(words: str) -> frozenset[str]:
@@ -106,7 +106,7 @@ def normalize(text: str) -> str:
 
 
 def squeeze(text: str) -> str:
-    """A normal form without needless blanks and braces, to compare as text. A blank between digits is not needless."""
+    """A normal form without needless blanks and braces, to compare as text. A blank between digits stays."""
     return _SINGLE_BRACES.sub(r"\1", _BLANKS.sub("", text))
 
 
@@ -122,7 +122,7 @@ def _find_close(text: str) -> int:
 
 
 def split(text: str, separator: str) -> list[str]:
-    """The parts of a text between separators that stand in no brackets."""
+    """The parts of a text between separators outside brackets."""
     parts, depth, begin = [], 0, 0
     for position, character in enumerate(text):
         depth += (character in "([{") - (character in ")]}")
@@ -169,7 +169,7 @@ def _is_unit_word(word: str) -> bool:
 
 
 def is_unit(text: str) -> bool:
-    r"""Return whether this may stand behind a number and leaves it as it is: units, their powers, and the listed words.
+    r"""True if a text behind a number does not change the number: units, their powers, and the listed words.
 
     >>> is_unit(" kg m^2 s^{-2}"), is_unit(" eggs left"), is_unit(" short"), is_unit("x"), is_unit("h")
     (True, True, False, False, False)
@@ -226,7 +226,7 @@ class Exact:
 
 
 Value = Exact | Mapping[str, Exact]
-"""A number, or the items of a tuple by their names or else by their places 0, 1, ..."""
+"""A number, or the items of a tuple by their names, or by their places 0, 1, ... if they have no names."""
 
 _S = "[ ]?"
 _N = r"(?:(?:[0-9]{1,3}(?>(?:,[0-9]{3})+)(?![0-9])|[0-9]++)(?:\.[0-9]*+)?|\.[0-9]++|\.(?=\\overline))(?:\\overline\{[0-9]++\})?"
@@ -294,7 +294,7 @@ def read_number(text: str) -> tuple[Exact, str] | None:
 
 
 def read_value(text: str) -> Value | None:
-    r"""The number, or the tuple of numbers, that a text in normal form states, units behind it left out; else None.
+    r"""The number, or the tuple of numbers, that a text in normal form states, without units behind it; else None.
 
     >>> read_value("7 eggs").value, [item.value for item in read_value("(-11, 8/1)").values()], read_value("5 short")
     (Fraction(7, 1), [Fraction(-11, 1), Fraction(8, 1)], None)
@@ -327,7 +327,7 @@ def read_items(text: str) -> Mapping[str, Exact] | None:
 
 
 def same_value(gold: Value, answer: Value) -> bool:
-    """Return whether these are the same numbers; 50%, 50 and 0.5 are the same if one of the two is written as a percentage.
+    """True if these are the same numbers; if one of them is written as a percentage, 50% equals both 50 and 0.5.
 
     >>> third = Exact(Fraction(1, 3))
     >>> same_value(third, read_value("0.333333")), same_value(third, read_value("0.33"))
@@ -336,7 +336,7 @@ def same_value(gold: Value, answer: Value) -> bool:
     if isinstance(gold, Mapping) and isinstance(answer, Mapping):
         if len(gold) != len(answer) or (gold.keys() != answer.keys() and "0" not in {**gold, **answer}):
             return False
-        # names beside a tuple without names are in the order of the alphabet, or, in a gold, as they stand
+        # if only one tuple has names, those of an answer are taken in alphabetical order, those of a gold as they stand
         names = gold if gold.keys() == answer.keys() else sorted(answer)
         return all(same_value(one, answer[name]) for one, name in zip(gold.values(), names, strict=True))
     if isinstance(gold, Mapping) or isinstance(answer, Mapping):
@@ -351,7 +351,7 @@ def same_value(gold: Value, answer: Value) -> bool:
 def _same_number(one: Exact, other: Exact) -> bool:
     if (one.value, one.pi or not one.value) == (other.value, other.pi or not other.value):
         return True
-    # one of two numbers that differ may be the decimals of the other, which must have no finite decimal form
+    # different numbers count as equal if one is the decimals of the other, which must have no finite decimal form
     values = [number.value * (_PI_DIGITS if number.pi else 1) for number in (one, other)]
     ends = [not n.pi and pow(10, n.value.denominator.bit_length(), n.value.denominator) == 0 for n in (one, other)]
     if ends[0] == ends[1]:
@@ -390,13 +390,13 @@ _OPEN_END = re.compile(r"\\infty ?\]|\[ ?-\\infty")
 
 
 def _is_name(side: str) -> bool:
-    """Return whether this side of an equation is a name: `x`, `f(2)`, `(x, y)`; the names of a tuple are in order."""
+    """True if a side of an equation is a name, such as `x`, `f(2)` or `(x, y)`; a tuple's names must be in alphabetical order."""
     names = _LETTER.findall(side) if side.startswith("(") else []
     return _NAME.fullmatch(side) is not None and side not in ("e", "i") and names == sorted(names)
 
 
 def judge(gold: str, answer: str, library: Library) -> tuple[bool, str]:
-    """Compare an answer with a gold: whether it is right, and how that was found; or raise `Refused`."""
+    """Compare an answer with a gold. Return whether it is right, and how that was found; raise `Refused` without a verdict."""
     wanted, given = normalize(gold), normalize(answer)
     if not wanted or not given:
         return False, "empty"
@@ -439,7 +439,7 @@ def _is_about(exact: Exact, shown: Exact) -> bool:
 
 
 def has_other_commands(text: str) -> bool:
-    r"""Return whether an expression has a command that is no operation: the library passes over what such a one says.
+    r"""True if an expression has a command that is no operation; the library ignores the meaning of such commands.
 
     >>> [has_other_commands(text) for text in (r"\frac{1}{2} \cdot \sqrt{3}", r"2 \lor 1", r"\neg 1")]
     [False, True, True]
@@ -449,7 +449,7 @@ def has_other_commands(text: str) -> bool:
 
 
 def _may_equal(value: Value, text: str) -> bool:
-    """Return whether this may be an arithmetic expression of a number, or a tuple of them."""
+    """True if a text may be an arithmetic expression, or, if the value is a tuple, a tuple of such expressions."""
     if has_other_commands(text) or "&" in text:
         return False
     if isinstance(value, Mapping):
@@ -458,7 +458,7 @@ def _may_equal(value: Value, text: str) -> bool:
 
 
 def is_arithmetic(text: str) -> bool:
-    """Return whether no word or variable is left in an expression."""
+    """True if an expression has no words and variables, except functions, constants and bound variables."""
     bare = _COMMAND.sub(" ", re.sub("(?<=[0-9])E(?=[-+0-9])", " ", text))
     bound = _BOUND.findall(text)
     known = {*_ARITHMETIC, *bound, *(f"d{name}" for name in bound)}
@@ -466,7 +466,7 @@ def is_arithmetic(text: str) -> bool:
 
 
 def _judge_expression(gold: str, answer: str, library: Library) -> tuple[bool, str]:
-    """Compare what is not a number: expressions, equations, sets, intervals."""
+    """Compare answers that are not numbers: expressions, equations, sets, intervals."""
     if states_a_falsehood(answer):
         return False, "a false equation"
     words = [word for word in _WORD.findall(_COMMAND.sub(" ", answer)) if word not in _ARITHMETIC and len(word) > 2]
@@ -496,7 +496,8 @@ def _find_kind(text: str) -> str | None:
 
 
 def _is_another_kind(gold: str, answer: str) -> bool:
-    """Return whether one is a pair or interval and the other a list or set of its items, or a letter of the gold is missing."""
+    """True if one is a tuple or region and the other a list or set, only the answer has a closed infinite end, or a letter of a
+    polynomial gold is missing."""
     wanted, given = _find_kind(gold), _find_kind(answer)
     has_relation = _RELATION.search(gold) is not None
     if wanted in ("list", "set") and not has_relation and given == "tuple or interval":

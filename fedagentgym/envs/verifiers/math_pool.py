@@ -27,14 +27,14 @@ STALLED = 60.0
 
 
 class Outcome(NamedTuple):
-    """A worker's answer: equal, different, not readable, timeout, out of memory, too deep, or died; and its time."""
+    """A worker's answer (equal, different, not readable, timeout, out of memory, too deep, or died) and its processor time."""
 
     said: str
     seconds: float
 
 
 class WorkerPool:
-    """Comparisons of a gold answer with another, each in some worker."""
+    """Compares answers with golds in worker processes."""
 
     def __init__(self, clock: float = 0.8, memory: int = 512 << 20, workers: int | None = None) -> None:
         self.clock, self.memory = clock, memory
@@ -47,8 +47,8 @@ class WorkerPool:
         os.register_at_fork(after_in_child=self._forget)
 
     def compare(self, gold: str, answer: str, seconds: float | None = None, *, whole: bool = False) -> Outcome:
-        """Compare in an idle worker; never raises for any text, never takes more processor time than the clock. `whole` says
-        that the answer is a whole reply, in which the library looks for the answer itself."""
+        """Compare in an idle worker. No text makes this raise or take more processor time than the clock. With `whole`, the
+        answer is a whole reply, in which the library itself looks for the answer."""
         limit = self.clock if seconds is None else min(self.clock, max(seconds, 0.02))
         message = json.dumps([gold, answer, limit, whole]).encode("ascii")
         with self._slots:
@@ -88,7 +88,7 @@ class WorkerPool:
         self._idle, self._control, self._parent = [], None, None
 
     def _deliver(self, message: bytes) -> tuple[socket.socket, bool]:
-        """Hand the comparison to an idle worker, or to a new one; a worker that died while idle is passed over."""
+        """Send the comparison to an idle worker that is alive, or to a new one; True if it is new."""
         while True:
             with self._lock:
                 fresh = not self._idle

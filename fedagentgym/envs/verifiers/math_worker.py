@@ -1,10 +1,10 @@
 """The process behind the math verifier. Run as a script: it imports math-verify once and forks workers.
 
 It communicates over the socket that is its standard input. Each byte that arrives brings one end of a socket pair; a forked
-worker serves comparisons on it until that end is closed. The clock of a worker is the kernel's, and counts the worker's
-processor time, so that a busy machine refuses nothing that a quiet one takes. An interval timer is armed before every
-comparison. Its signal has the default action, so a comparison that overruns ends the process, wherever it is stuck.
-Nothing of the package is imported here (this file's folder holds a module called `math`).
+worker serves comparisons on it until the other end is closed. The kernel measures a worker's processor time, so that a busy
+machine refuses nothing that an idle one accepts. An interval timer is armed before every comparison. Its signal has the
+default action, so a comparison that overruns ends the process, wherever it is stuck. Nothing of the package is imported
+here, because this file's folder has a module `math`, which would hide Python's.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def read_exactly(channel: socket.socket, size: int) -> bytes:
 
 
 def serve(channel: socket.socket, memory: int, comparer: Any) -> None:
-    """Answer comparisons until the other end is closed; retire after growing, so that memory goes back.
+    """Answer comparisons until the other end is closed, or until the worker has grown and exits to free memory.
 
     The address space may grow by `memory` bytes beyond what the imports use.
     """
@@ -72,8 +72,8 @@ def resident() -> int:
 
 
 def make_comparer() -> Any:
-    """The library's own comparison: of two answers, both boxed, so that nothing but the box is looked at; or of an answer
-    with a whole reply, in which the library looks for it: in LaTeX only, a box first."""
+    """The library's own comparison of a gold with an answer, each put into a box so that the library reads nothing else; or,
+    with `whole`, with a whole reply, in which the library looks for the answer in LaTeX, first in a box."""
     from functools import lru_cache
 
     from math_verify import LatexExtractionConfig, parse, verify

@@ -52,7 +52,7 @@ _SAYS_LETTER = re.compile(r"(?:answer|option|choice)(?:\s++is)?\s*+:?\s*+\(?([A-
 
 
 def normalise(text: str) -> str:
-    """Lower case, without punctuation, articles and superfluous blanks.
+    """A text in lower case, without punctuation, articles and superfluous blanks.
 
     >>> normalise("The  Beatles' first L.P.")
     'beatles first lp'
@@ -65,7 +65,7 @@ def exact_match(answer: str, gold: str) -> bool:
 
 
 def f1(answer: str, gold: str) -> float:
-    """Overlap of the two bags of words. Yes and no have no partial credit, in either direction (HotpotQA's rule)."""
+    """F1 of the two bags of words. As in HotpotQA, an answer or a gold of `yes`, `no` or `noanswer` gets no partial credit."""
     given, wanted = normalise(answer), normalise(gold)
     if given != wanted and (given in CLOSED or wanted in CLOSED):
         return 0.0
@@ -109,7 +109,7 @@ def grade_qa(reply: str, golds: str | Iterable[str]) -> Verdict:
 
 
 def chosen_letter(answer: str, options: Mapping[str, str]) -> str | None:
-    """Which option an answer means: a letter, a letter with its text, or the text of exactly one option."""
+    """The letter of the option that an answer names by its letter, by its letter and text, or by a text that no other has."""
     text = normalize(answer[:MAX_ANSWER_LENGTH])
     same = [letter for letter, option in options.items() if exact_match(text, option)]
     same = same or [letter for letter, option in options.items() if exact_match(text, f"{letter} {option}")]
@@ -126,7 +126,7 @@ def grade_choice(reply: str, gold: str, options: Mapping[str, str]) -> Verdict:
     Args:
         reply: The whole reply; the last answer block or box in it counts.
         gold: Letter of the right option.
-        options: Letter -> text of the option. An answer may give either.
+        options: The text of each option by its letter. An answer may give either.
 
     Returns:
         The verdict.
@@ -144,7 +144,7 @@ def grade_choice(reply: str, gold: str, options: Mapping[str, str]) -> Verdict:
 
 
 def find_words(gold: str) -> tuple[str, ...] | None:
-    """The words of a gold in normal form that is a word, a phrase or the letter of a choice; None if it is mathematics.
+    """The words of a gold in normal form, if it is a word, a phrase or the letter of a choice; None if it is mathematics.
 
     >>> find_words("Evelyn"), find_words("xy"), find_words("(C)")
     (('evelyn',), None, ('C',))
@@ -164,7 +164,7 @@ def _list_words(text: str) -> tuple[str, ...]:
 
 
 def same_words(gold: tuple[str, ...], answer: str) -> bool:
-    """Return whether the answer is the same words, perhaps after "the answer is"; a choice may have its text after its letter."""
+    """True if the answer has the same words, perhaps after "the answer is"; the letter of a choice may precede its text."""
     bare = re.sub(
         r"(?i)(?:so,? |thus,? |hence,? )?(?:the |my )?(?:final |correct )?(?:answer|result|it)\b ?(?:is|=|:)+ ?",
         "",

@@ -301,7 +301,7 @@ def test_what_is_there_twice_is_not_held_out(tmp_path: Path) -> None:
         {task.payload.problem for task in open_env(MathEnv, **made, split=one).pool} for one in ("train", "test")
     )
     assert not train & test and len(test) == 19
-    with pytest.raises(OptionError, match="20 training tasks are there just once"):
+    with pytest.raises(OptionError, match="only 20 training tasks occur just once"):
         open_env(MathEnv, **{**made, "holdout": {"test": 20}})
 
 

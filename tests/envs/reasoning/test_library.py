@@ -172,7 +172,7 @@ def test_the_paragraphs_of_published_files_are_the_corpus(published: Path) -> No
         assert episode.view.success and episode.turn == 3
     assert ask(env, env.pool[0], "Ann 3") == "Ann 3 lives in Bo 3. It rains often."
     assert open_loaded(env.load_pool("all")) is open_loaded(open_env(QA, split="train", **files).load_pool("all"))
-    with pytest.raises(FedAgentGymError, match="only generated tasks know their templates"):
+    with pytest.raises(FedAgentGymError, match="only generated tasks have this split"):
         open_env(QA, split="unseen", **files)
     clients = fedagentgym.federate(
         QA, clients=2, variant={"kind": "corpus_split", "share": 0.5, "by": "random"}, env=files
@@ -235,8 +235,8 @@ def test_the_same_paragraph_is_one_page() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"corpus": "all"}, "corpus=all is what search looks through: add tools="),
-        ({"library": "/nowhere"}, "library= is what search looks through: add tools="),
+        ({"corpus": "all"}, "corpus=all sets the pages that search covers: add tools="),
+        ({"library": "/nowhere"}, "library= sets the pages that search covers: add tools="),
         ({"corpus": "all", "tools": ["search"], "size": "tiny"}, "with size=tiny every task has its own"),
         ({"library": "/nowhere", "tools": ["search"]}, "there is no folder"),
         ({"corpus": "al"}, "did you mean 'all'"),

@@ -1,7 +1,7 @@
-"""Programming tasks in six families at five levels: a specification of several steps, each from a small language of steps.
+"""Programming tasks in six families at five levels: a specification of several steps from a small language of steps.
 
-A step has three sides that were written apart: the sentence of the specification, the line of the solution, and what it
-does. Expected results come from what the steps do; that the lines of the solution do the same is tested.
+A step has three parts that were written independently: its sentence in the specification, its line in the solution, and
+the function that performs it. Expected results come from these functions; a test checks that the lines do the same.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ VALUES = 12
 
 
 class Step(NamedTuple):
-    """A step of a specification: in words, as a line of Python, and as what it does.
+    """A step of a specification: in words, as a line of Python, and as a function.
 
-    Level 1, which has few steps, takes all there are; the other levels take the `usual` ones, so that all kinds are met.
+    Tasks of level 1 have few steps, chosen among all; other levels choose among the `usual` ones, so that all kinds occur.
     """
 
     said: str
@@ -350,13 +350,13 @@ NEW_STEPS = {
         ("append the reversed text", "s = s + s[::-1]", lambda s: s + "".join(reversed(s))),
     ),
 }
-"""Steps that the split `unseen` alone has, one of them in each of its specifications."""
+"""Steps of the split `unseen` only. Each of its specifications begins with one, except those of sequences."""
 
 # ---- tasks ----------------------------------------------------------------------------------------------------------
 
 
 SPARE = 9
-"""Number of specifications that each problem of a form has to itself: at least one of so many makes a problem."""
+"""Number of specifications that each problem of a form has to itself, so that at least one of them makes a problem."""
 
 
 def _make_program(
@@ -377,7 +377,10 @@ def _make_program(
 
 
 def _continue(steps: Sequence[Step], number: int, left: Any, trace: Sequence[Any]) -> Any:
-    """The result if this is left before the step of this number, given what should be left after each of them."""
+    """The final result if `left` is the value before the step of this number; `trace` has the right values before each step.
+
+    As soon as the value is right, the result is the right one.
+    """
     for place in range(number, len(steps)):
         if left == trace[place]:
             return trace[-1]
@@ -395,7 +398,7 @@ def _replace(steps: Sequence[Step], number: int, mutant: Callable[[Any], Any], t
 
 
 def _list_mutants(name: str, steps: Sequence[Step]) -> list[Callable[[Sequence[Any]], Any]]:
-    """The programs in which one step does something a little different, given what is left after each step."""
+    """The programs in which one step is replaced by a mutant, as functions of the trace of right values."""
     return [
         partial(_replace, steps, number, mutant)
         for number, step in enumerate(steps)
@@ -404,7 +407,7 @@ def _list_mutants(name: str, steps: Sequence[Step]) -> list[Callable[[Sequence[A
 
 
 def _make_pipeline(name: str, inputs: Inputs, ends: bool, *steps: Step) -> Program | None:
-    """A specification of steps on one argument; unless the last step returns, the result is what is left."""
+    """A program of steps on one argument. It returns the value after the last step, unless this step `ends` it with a return."""
     what = {"n": "a whole number n", "xs": "a list of whole numbers xs", "s": "a text s"}[name]
     said = [step.said for step in steps] + ([] if ends else ["return the result"])
     numbered = " ".join(f"({number}) {part}." for number, part in enumerate(said, start=1))
@@ -425,7 +428,7 @@ def _make_pipeline(name: str, inputs: Inputs, ends: bool, *steps: Step) -> Progr
 def _make_pipeline_levels(
     name: str, inputs: Inputs, steps: Sequence[Step], last: Sequence[Step] = (), unseen: bool = False
 ) -> tuple[tuple[Form[Program], ...], ...]:
-    """A form for each level, which has a step more than the one before; with `unseen` the first one is a new step."""
+    """A form for each level, with one step more than at the level before; with `unseen` the first step is a new one."""
     make = partial(_make_pipeline, name, inputs, bool(last))
     usual = [step for step in steps if step.usual]
     ends = (last,) if last else ()
@@ -436,7 +439,7 @@ def _make_pipeline_levels(
 
 
 def _recurrence(summed: bool, a: int, b: int, p: int, q: int, c: int, m: int) -> Program | None:
-    """Terms of a sequence with a rule, or their sums; later levels have more of the rule."""
+    """A program for the terms of a sequence, or for their sums; the rule has more parts at higher levels."""
     rule = f"{p} times the one before" if p > 1 else "the one before"
     if q:
         rule += f" plus {q} times the one before that" if q > 1 else " plus the one before that"
@@ -486,7 +489,7 @@ RULES: tuple[tuple[Sequence[int], ...], ...] = (
 
 
 def _make_families(unseen: bool) -> dict[str, tuple[tuple[Form[Program], ...], ...]]:
-    """The forms of each family at each level: those that are trained on, or those of the split `unseen`."""
+    """The forms of each family at each level: those of the split `unseen`, or those of all other splits."""
     return {
         "numbers": _make_pipeline_levels("n", A_NUMBER, NUMBER_STEPS, unseen=unseen),
         "lists": _make_pipeline_levels("xs", A_LIST, LIST_STEPS, unseen=unseen),

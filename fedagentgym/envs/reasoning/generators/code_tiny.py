@@ -1,7 +1,7 @@
 """Programs for very small models: one-line functions from thirty templates with two small numbers.
 
-The ranges of the numbers are such that both always matter: no template makes a program that gives the same without one of
-its operations, and none a constant.
+The ranges are chosen so that both numbers always matter: no program gives the same results without one of its operations,
+and none returns a constant.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ INPUTS = {
 
 
 def _make_templates(name: str, *rows: tuple[str, str, Meaning, *tuple[range, ...]]) -> tuple[Form[Program], ...]:
-    """Templates with this input: the question, the expression that solves it, its meaning, and the ranges of two numbers."""
+    """The forms with this input. A row has the question, the expression solving it, its meaning, and the ranges of numbers."""
     forms = []
     for said, written, meaning, *ranges in rows:
         drawn = (*ranges, *(FIRST, SMALL)[len(ranges) :])
@@ -58,7 +58,7 @@ def _make_templates(name: str, *rows: tuple[str, str, Meaning, *tuple[range, ...
 
 
 def _list_operands(node: ast.AST) -> list[ast.expr]:
-    """The parts of an expression that may stand for the whole: what is left of an operation that is not done."""
+    """The parts of an expression that can replace it: what remains if its operation is left out."""
     match node:
         case ast.BinOp():
             return [node.left, node.right]
@@ -87,7 +87,7 @@ def _name_numbers(written: str) -> str:
 
 
 def _run_on_input(program: Callable[[int, int, Any], Any], k: int, m: int, trace: Sequence[Any]) -> Any:
-    return run_or_fail(program, k, m, trace[0])  # it may ask for the sum of a list and a number
+    return run_or_fail(program, k, m, trace[0])  # it may fail, as the sum of a list and a number does
 
 
 def _make_program(name: str, said: str, written: str, meaning: Meaning, k: int, m: int) -> Program | None:
@@ -243,7 +243,7 @@ UNSEEN_TINY_PROGRAMS: dict[str, tuple[Form[Program], ...]] = {
         ),
     ),
 }
-"""Templates that the split `unseen` alone has, of the same words."""
+"""Templates of the split `unseen` only, made of the same words."""
 TINY_CODE_WORDS = split_words(
     """Write f x xs s c that returns times plus minus all the remainder of by larger and smaller is above below if else
     sum largest smallest length first each those how many are letters without its to in then capitals backwards letter like

@@ -1,7 +1,7 @@
-"""A generated knowledge base: people, works, cities, countries and firms, with a page about each but the countries.
+"""A generated knowledge base: people, works, cities, countries and firms, with a page about each except the countries.
 
-Everything follows from the seed by permutations, so that names are unique, no two people are born in the same month of the
-same year, every city has ten residents by birth and every country ten cities: questions can be balanced by construction.
+Everything follows from the seed by permutations. So names are unique, no two people are born in the same month of the same
+year, every city has ten residents by birth, and every country has ten cities. Questions can be balanced by construction.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ NAMES: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
     "country": (COUNTRY_HEADS, COUNTRY_TAILS),
     "firm": (FIRM_HEADS, FIRM_TAILS),
 }
-"""The first and the second parts of names; those of people and works are words of their own."""
+"""The first and the second parts of names. They are separate words in the names of people and works only."""
 
 
 class KnowledgeBase:
@@ -113,7 +113,7 @@ class KnowledgeBase:
         return self._author[work]
 
     def get_teacher(self, person: int) -> int:
-        """Another person: the next in a circle through all people."""
+        """The teacher of a person: the next one in a circle of all people."""
         return self._circle[(self._place_in_circle[person] + 1) % PEOPLE]
 
     def get_pupil(self, person: int) -> int:
@@ -169,7 +169,7 @@ def _add_article(noun: str) -> str:
 
 @lru_cache(maxsize=4)
 def get_knowledge_base(seed: int) -> KnowledgeBase:
-    """The knowledge base of a seed; made in a few milliseconds and then kept."""
+    """The knowledge base of a seed, cached."""
     return KnowledgeBase(seed)
 
 

@@ -1,4 +1,4 @@
-"""Number theory, counting and geometry, and with them all subjects of generated mathematics, each at five levels."""
+"""Number theory, counting and geometry at five levels, and the table of all subjects of generated mathematics."""
 
 from __future__ import annotations
 

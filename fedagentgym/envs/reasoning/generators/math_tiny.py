@@ -1,7 +1,7 @@
 """Mathematics for very small models: level 1, operands below 20, one or two steps, short regular sentences.
 
-A very small model knows sums, differences and products as facts. The forms share some hundred facts and combine them in
-thousands of ways, so that a problem never seen before is made of steps that have been, and practice on some helps with others.
+A very small model learns sums, differences and products as facts. The forms share some hundred facts and combine them in
+thousands of ways. So an unseen problem is made of steps that were seen, and training on some problems helps with others.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Mathematics of templates that no other split has: other combinations of the same operations, for the split `unseen`.
+"""Mathematics of the split `unseen`, with templates that no other split has: other combinations of the same operations.
 
-Tiny problems are made of the words and steps of `math_tiny`; those of the levels are of levels 2 and 4 in every subject.
+Tiny problems are made of the words and steps of `math_tiny`; the other problems are of levels 2 and 4 in every subject.
 """
 
 from __future__ import annotations

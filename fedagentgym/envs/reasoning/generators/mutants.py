@@ -1,6 +1,6 @@
-"""Wrong programs that are close to a right one: another operator, another comparison, a number larger or smaller by one.
+"""Wrong programs that are close to a right one: another operator, comparison or function, or a number changed by one.
 
-Hidden tests are chosen so that these programs fail (`draw_calls`), as far as an input is found at which they differ.
+`draw_calls` chooses hidden tests that these mutants fail, as far as it finds an input at which they are wrong.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FAILURES = (TypeError, ValueError, AttributeError, ArithmeticError, LookupError,
 
 
 def change_one_part(node: ast.AST, change: Callable[[ast.AST], Iterable[ast.AST]]) -> Iterator[ast.AST]:
-    """The program with one of its parts changed, each in turn; `change` gives what may take a part's place."""
+    """The program with one node changed, for each node and each of the replacements that `change` gives for it."""
     yield from change(node)
     for field, value in ast.iter_fields(node):
         parts = value if isinstance(value, list) else [value]
@@ -40,7 +40,7 @@ def change_one_part(node: ast.AST, change: Callable[[ast.AST], Iterable[ast.AST]
 
 
 def _list_changes(node: ast.AST) -> Iterator[ast.AST]:
-    """A part with another operator, comparison, number or name."""
+    """The replacements of a node, with another operator, comparison, number or name."""
     match node:
         case ast.BinOp(left=left, op=op, right=right):
             yield from (ast.BinOp(left, kind(), right) for kind in OPERATORS.get(type(op), ()))
@@ -58,13 +58,13 @@ def _list_changes(node: ast.AST) -> Iterator[ast.AST]:
 
 @cache
 def compile_mutants(expression: str, *names: str) -> tuple[Callable[..., Any], ...]:
-    """The programs close to an expression, as functions of these names."""
+    """The mutants of an expression, as functions of these names."""
     tree = ast.parse(f"lambda {', '.join(names)}: ({expression})", mode="eval")
     return tuple(partial(run_or_fail, eval(_compile(each, "eval"))) for each in change_one_part(tree, _list_changes))
 
 
 def compile_mutants_of_function(program: str, name: str) -> list[Callable[..., Any]]:
-    """The programs close to one that defines a function."""
+    """The mutants of a program that defines a function `name`, as functions."""
     made: list[Callable[..., Any]] = []
     for tree in change_one_part(ast.parse(program), _list_changes):
         names: dict[str, Any] = {}

@@ -1,9 +1,9 @@
 """Problems, questions and programs as plain values, and the numbering of all problems of a form.
 
 A `Form` is one kind of problem with a finite space of parameters. A `ProblemSequence` holds the forms of one cell
-(subject and level) and walks through their spaces in an order that depends on the seed: number j of a sequence is
-always the same problem, no two numbers give the same one, and nothing is stored on the way. Where some parameters make
-no problem, each number has several sets of them for itself. Splits are ranges of numbers, so they are disjoint by
+(subject and level) and numbers their problems in an order that depends on the seed. Number j of a sequence is always
+the same problem, no two numbers give the same one, and no list of problems is stored. Where some parameters make no
+problem, each number has several sets of parameters to itself. Splits are ranges of numbers, so they are disjoint by
 construction.
 """
 
@@ -24,8 +24,8 @@ from fedagentgym.envs.verifiers.code import Call, Checks
 class MathProblem(NamedTuple):
     """The content of a mathematics task.
 
-    `answers` are the golds, any of which counts; `solution` the steps of a worked solution (what the expert thinks);
-    `formal` restates a generated problem as an expression for sympy or brute force, so that answers can be checked.
+    `answers` are the golds, any of which counts. `solution` has the steps of a worked solution, which are the expert's
+    reasoning. `formal` restates a generated problem as an expression for sympy or brute force, to check the answer.
     """
 
     problem: str
@@ -49,8 +49,9 @@ class Fact(NamedTuple):
 class Question(NamedTuple):
     """The content of a question task.
 
-    `facts` are the texts for answering it (support and distractors, as shown); `path` the titles to look up,
-    in order, and `solution` the support in words (what the expert thinks); `options` the letters of a multiple choice.
+    `facts` are the texts for answering it, support and distractors, in the order in which they are shown. `path` lists the
+    titles to look up, in order. `solution` is the support in words, which is the expert's reasoning. `options` are the
+    letters and texts of a multiple choice.
     """
 
     question: str
@@ -74,12 +75,12 @@ class Program(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """The inputs of a program: drawn at random. A mistake that the first ones miss is searched at others.
+    """Test inputs of a program. If the random ones do not reveal a wrong program, others are searched for one that does.
 
     Attributes:
-        draw: Draws one.
-        listed: The first ones at which a mistake is searched, up to the edges.
-        draw_wide: Draws the other ones at which it is searched, which may be smaller and larger.
+        draw: Draws a random input.
+        listed: Inputs that the search tries first, among them edge cases.
+        draw_wide: Draws further inputs for the search, from a wider range.
     """
 
     draw: Callable[[Stream], Any]
@@ -95,13 +96,13 @@ def draw_calls(
     mutants: Sequence[Callable[[Sequence[Any]], Any]] = (),
     most: int = CANDIDATES,
 ) -> tuple[Call, ...] | None:
-    """Inputs that follow from the specification, with the required results.
+    """Test inputs with the required results, drawn with the text of the specification as the seed.
 
-    At least `RESULTS` results are different, so no constant passes, and each of the `shorter` programs, which leave something
-    of the specification out, fails at one of the inputs. None if no such inputs are among the first `most`: then a part of the
-    specification never matters, or so rarely that tests would not show it. Each of the `mutants`, which do something a little
-    different, fails too, unless it does the same at all inputs that are tried. `trace` gives the values from the input to the
-    result, which is the last one; from these a wrong program finds its own result.
+    At least `RESULTS` results are different, so no constant passes. Each of the `shorter` programs leaves out a part of the
+    specification and fails at one of the inputs. The result is None if the first `most` inputs do not suffice, or more than
+    `TESTS` are needed: then a part of the specification never matters, or too rarely for tests to show it. Each of the
+    `mutants`, which are slightly different programs, fails too, unless it is right at all inputs that are tried. `trace` gives
+    the values from the input to the result, which is the last one; a wrong program computes its own result from these values.
     """
     source = stream(0, "inputs", text)
     drawn: dict[str, Call] = {}
@@ -194,7 +195,7 @@ def split_words(text: str) -> tuple[str, ...]:
 
 
 class Form(NamedTuple, Generic[P]):
-    """One kind of problem: the ranges of its parameters, and the problem that they make.
+    """One kind of problem: the ranges of its parameters, and the function that makes a problem from them.
 
     If some parameters make no problem, each number has at least `spare` sets of parameters to itself; its problem is made from
     the first set that works.
@@ -210,11 +211,11 @@ class Form(NamedTuple, Generic[P]):
 
     @property
     def offered(self) -> int:
-        """The number of problems that are made of this form."""
+        """The number of problems that are made from this form."""
         return min(self.size // self.spare, MAX_PER_FORM)
 
     def make_problem(self, number: int) -> P | None:
-        """The problem whose parameters have this number in mixed radix."""
+        """The problem whose parameters have this number in mixed radix; None if they make no problem."""
         chosen = []
         for values in self.ranges:
             number, digit = divmod(number, len(values))
@@ -223,7 +224,7 @@ class Form(NamedTuple, Generic[P]):
 
 
 class FeistelPermutation:
-    """A permutation of 0..size-1 that is computed, not stored: a keyed Feistel network that walks until it is in range."""
+    """A permutation of 0..size-1 that is computed, not stored: a keyed Feistel network with cycle walking."""
 
     def __init__(self, size: int, seed: int, *path: int | str) -> None:
         self.size = size

@@ -1,8 +1,8 @@
 """Multi-hop questions over the knowledge base, in four types at five levels.
 
 A level fixes the number of hops and how many distracting pages lie among the supporting ones: 2, 6, 6, 10 and 14.
-A compositional or bridge question takes two hops at levels 1 and 2, three at levels 3 and 4, and four at level 5. A comparison
-or an agreement takes two, four and six pages, half of them for each side.
+A compositional or bridge question takes two hops at levels 1 and 2, three at levels 3 and 4, and four at level 5. At these
+levels a comparison or an agreement takes two, four and six pages, half of them for each side.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Chain(NamedTuple):
 
 
 def _follow(base: KnowledgeBase, path: str, one: int) -> Chain:
-    """Follow a path, the kind of its start and its steps, from one entity of this kind: `work author birthplace`."""
+    """Follow a path from one entity. It names the entity's kind and then the steps, as in `work author birthplace`."""
     start, *steps = path.split()
     chain = Chain(start, one, (), base.get_name(start, one))
     for step in steps:
@@ -58,7 +58,7 @@ def _follow(base: KnowledgeBase, path: str, one: int) -> Chain:
 
 
 def _make_question(base: KnowledgeBase, level: int, text: str, answer: str, support: Sequence[Fact]) -> Question:
-    """A question with its support among distracting pages, in an order that follows from the question itself."""
+    """A question with its support among distracting pages; the question and its level determine these and their order."""
     draw = stream(level, "question", text)
     pages = {fact.title: fact for fact in support}
     wanted = len(pages) + DISTRACTORS[level - 1]
@@ -108,7 +108,7 @@ def _comparison(base: KnowledgeBase, level: int, path: str, first: bool, one: in
 
 
 def _agreement(base: KnowledgeBase, level: int, path: str, place: str, one: int, same: bool, which: int) -> Question:
-    """Balanced: the second person is drawn from the same city, country or firm, or from another one, as the task says."""
+    """A question for yes or no: the second person is of the same city, country or firm if `same`, else of another one."""
     home, employer = base.get_birthplace(one), base.get_employer(one)
     if place == "firm":
         people = base.employees[employer if same else (employer + 1 + 5 * which) % FIRMS]
@@ -138,7 +138,7 @@ Asked = tuple[tuple[tuple[str, str], ...], ...]
 
 
 class Templates(NamedTuple):
-    """The paths, and for bridges and agreements what is asked of their ends, of every level."""
+    """The paths at every level; for bridges and agreements, each path with what is asked about its end."""
 
     compositional: Paths
     bridge: Asked
@@ -187,7 +187,7 @@ UNSEEN_TEMPLATES = Templates(
     (("firm",), ("firm",), ("firm founder",), ("firm founder teacher",), ("person teacher teacher",)),
     ((), (), (), (("person teacher", "firm"),), (("person teacher", "firm"),)),
 )
-"""Templates that the split `unseen` alone has: other paths through the same pages, of about as many hops."""
+"""Templates of the split `unseen` only: other paths through the same pages, with about as many hops."""
 
 
 def make_question_templates(

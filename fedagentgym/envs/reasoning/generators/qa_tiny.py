@@ -24,7 +24,7 @@ Pair = tuple[str, str]
 
 
 def _make_question(text: str, answer: str, facts: Sequence[Fact], support: Sequence[Fact]) -> Question:
-    """The facts in an order that follows from the task itself, so that it is the same whenever the task is made."""
+    """A question with its facts shuffled. The order depends on the texts only, so a task always has the same one."""
     shown = stream(0, "order", text, *(fact.text for fact in facts)).shuffled(facts)
     said = " ".join(fact.text for fact in support)
     return Question(text, (answer,), tuple(shown), tuple(fact.title for fact in support), said)
@@ -88,7 +88,7 @@ TINY_QUESTIONS: dict[str, tuple[Form[Question], ...]] = {
     ),
     "agreement": (Form((ORDERED_PEOPLE, ORDERED_CITIES, (True, False), range(10)), _same_city),),
 }
-# ---- templates of the split `unseen` alone: the same facts, asked otherwise -----------------------------------------
+# ---- templates of the split `unseen` only: other questions about such facts -----------------------------------------
 
 
 def _friend_country(people: Pair, cities: Pair, lands: Pair) -> Question:

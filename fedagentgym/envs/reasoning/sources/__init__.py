@@ -1,4 +1,4 @@
-"""Published task data: from files in their published form, from installed copies, or from the Hugging Face hub."""
+"""Tasks from data: published data sets, read from files or installed copies, and rows of your own."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The data sets for the reasoning environments: how a row becomes a task, which splits exist, and where they come from.
+"""The data sets for the reasoning environments: how a row becomes a task, which splits exist, and where the data come from.
 
-The numbers of tasks, the licences and the columns are those that the publishers state ("not stated" where the page of a copy
-names no licence, whatever that of its original is); `fedagentgym data check` compares what is there with them.
+The numbers of tasks, the licences and the columns are those that the publishers state. A licence is "not stated" where the
+page of a copy names none, even if the original has one. `fedagentgym data check` compares files with the numbers of tasks.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Counts = Mapping[str, int]
 class Source:
     """A data set.
 
-    `task` is the kind of its tasks: `math`, `qa` or `code`. `read` makes a task of a row; a row whose file names no split is a
-    training task. A `test_only` set is a test set whatever its files and the hub call it. `published` lists the numbers of tasks
-    by split of every form in which the set is published. A set that `hides_answers` is published with a test split without them.
-    Of a set that `repeats` its problems each is read once. `subsets` names the configurations that exclude each other, the
-    default first, with the folders in which their files lie. `adapt` makes the reader where it depends on all rows.
+    `task` is the kind of its tasks: `math`, `qa` or `code`. `read` makes a task from a row; a row whose file names no split is
+    a training task. All tasks of a `test_only` set are test tasks, whatever split its files or the hub name. `published` lists
+    the numbers of tasks by split, for every form in which the set is published. The published test split of a set that
+    `hides_answers` has no answers. If a set `repeats` its problems, each is read once. `subsets` names alternative
+    configurations, the default first, with the folders of their files. `adapt` makes the reader if it depends on all rows.
     """
 
     task: str
@@ -257,7 +257,7 @@ SOURCES: Mapping[str, Source] = {
 
 
 def find_source(name: str, task: str | None = None) -> str:
-    """The name in the table for a name as people write it: `AIME24`, `MATH-500`, `openai/gsm8k`."""
+    """The table's name of a data set that is given in another spelling: `AIME24`, `MATH-500`, `openai/gsm8k`."""
     known = [source for source in SOURCES if task is None or SOURCES[source].task == task]
     wanted = _squeeze(name)
     for source in known:

@@ -1,7 +1,7 @@
 """Installing the reasoning environments' data sets: published files are checked and copied, or downloaded.
 
-$FEDAGENTGYM_DATA/NAME/installed.json   the digests of the files, and how many tasks each split had
-$FEDAGENTGYM_DATA/NAME/files/...        the files, under the names and folders they came with
+$FEDAGENTGYM_DATA/NAME/installed.json   the digests of the files, and the number of tasks in each split
+$FEDAGENTGYM_DATA/NAME/files/...        the files, under their original names and folders
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WORLDS = {"math": "Math", "qa": "QA", "code": "Code"}
 
 
 def install_files(name: str, given: Path, subset: str | None = None) -> Path:
-    """Copy the data files of a set to the folder from which its environment reads them, if they contain tasks."""
+    """Check that the data files of a set contain tasks, and copy them to the folder from which its environment reads."""
     given = given.expanduser()
     files = list_data_files(given)
     chosen = check_subset(name, subset)
@@ -50,7 +50,7 @@ def install_files(name: str, given: Path, subset: str | None = None) -> Path:
 
 
 def download_files(name: str, subset: str | None = None) -> Path:
-    """Take a set from the hub and keep it as JSON lines, one file a split."""
+    """Download a set from the hub and store it as JSON lines, one file per split."""
     chosen = check_subset(name, subset)
     parts = download_parts(SOURCES[name].hub, chosen)
     target = data_folder(name)
@@ -67,7 +67,7 @@ def download_files(name: str, subset: str | None = None) -> Path:
 
 
 def _drop_value(value: object) -> None:
-    """A value that JSON cannot represent (a picture); no reader uses it."""
+    """Replace a value that JSON cannot represent (a picture) by null; no reader uses it."""
 
 
 def _write_record(home: Path, tasks: Mapping[str, int]) -> None:
@@ -102,7 +102,7 @@ def check_files(name: str, given: Path | None, subset: str | None = None) -> Fin
 
 
 def _describe(name: str, source: Source) -> DataSet:
-    """A data set of the table, as all data sets are described."""
+    """The description of a set of the table, in the form that all data sets share."""
     there = dict.fromkeys(split for counts in source.published for split in counts)
     splits = "test only" if source.test_only else ", ".join(there) or "train"
     if source.hides_answers:

@@ -1,10 +1,10 @@
-"""Tasks from rows: which rows are read, which of them can be used, and the split of each task.
+"""Tasks from rows: the rows that are read, those that can be used, and the split of each task.
 
 A row that cannot be used (no answer, an answer that is empty or too long to be verified, a field that is missing) is
-skipped and counted. Where more than the stated share of the rows is like that, the load stops and names the first one.
+skipped and counted. If more than the allowed share of the rows cannot be used, loading stops and names the first of them.
 
-Rows come from files, from an installed copy (the published files, copied once to where `fedagentgym data add` keeps them), or
-from the program itself. Loading never uses the network; only `download_parts`, for an installation, does.
+Rows come from files, from an installed copy (published files that `fedagentgym data add` stored), or from memory. Loading
+never uses the network; only `download_parts`, for an installation, does.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fedagentgym.envs.tasks import TaskIds, collect_columns, is_value
 
 
 def download_parts(hub: str, subset: str | None) -> dict[str, Any]:
-    """The tables of a data set by the names that the hub gives them."""
+    """Download the tables of a data set, by the names of their splits on the hub."""
     datasets = require("datasets", "data")
     try:
         with limit_answers():
@@ -54,7 +54,7 @@ Stamps = tuple[tuple[str, tuple[int, int, int]], ...]
 
 
 def find_installed(name: str) -> Path:
-    """The files of an installed set, which are still those that were installed."""
+    """The folder with the files of an installed set; `DataError` if they have changed since."""
     home = data_folder(name)
     record = home / RECORD
     if not record.is_file():
@@ -71,7 +71,7 @@ def find_installed(name: str) -> Path:
 
 @lru_cache(maxsize=32)
 def _check_files(home: Path, written: tuple[int, int, int], stamps: Stamps) -> None:
-    """Raise unless the files are those of the record; checked again when one of them changes."""
+    """Raise unless the files have the digests in the record; done again when the stamp of a file changes."""
     record = read_json(home / RECORD)
     expected = record.get("files") if isinstance(record, dict) else None
     if not isinstance(expected, dict) or not all(isinstance(value, str) for value in expected.values()):
@@ -92,8 +92,8 @@ REPEATED, HIDDEN, EXCLUDED = "repeated problems", "answers not published", "excl
 
 
 class Request(NamedTuple):
-    """A request to a data set: the options of an environment that determine its tasks. Data of one's own has the
-    name `own`, the kind of its tasks and the columns that were named."""
+    """A request to a data set: the options of an environment that determine its tasks. Your own data has the name `own`;
+    `task` is the kind of its tasks, and `columns` are the columns that were named."""
 
     name: str
     data: str | GivenRows = INSTALLED
@@ -116,8 +116,8 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """The tasks of a data set, what they were made from (for the pool's digest), and the rows that are no tasks. Compared by
-    identity, so it can be a cache key."""
+    """The tasks of a data set, their origin (for the pool's digest), and the rows that made no task. Instances are compared
+    by identity, so they can be cache keys."""
 
     tasks: tuple[LoadedTask, ...]
     source: Mapping[str, Any]
@@ -146,7 +146,7 @@ def load(request: Request) -> Loaded:
 
 @lru_cache(maxsize=16)
 def make_loaded_pool(env: str, loaded: Loaded, split: str, strip: Strip) -> TaskPool:
-    """The tasks of a split, in the order of the files; environments over the same data share it."""
+    """The pool of a split, in the order of the files; environments over the same data share it."""
     kept: list[tuple[str, LoadedTask]] = []
     counts: dict[str, int] = {}
     for task in loaded.tasks:
@@ -168,7 +168,7 @@ def make_loaded_pool(env: str, loaded: Loaded, split: str, strip: Strip) -> Task
 
 
 def check_subset(name: str, subset: str | None) -> str | None:
-    """The configuration that is read, by its name in the table."""
+    """The name of the chosen configuration as the table spells it; without one, the default."""
     source = SOURCES[name]
     if subset is None:
         return source.subset
@@ -236,7 +236,7 @@ def read_tasks(
     if not tasks:
         raise DataError("the data holds no task" if name == OWN else f"the data for source {name!r} holds no task")
     if name == OWN:
-        # the same for a file and for the same rows in another form
+        # the digest is the same for a file and for the same rows in another form
         content = represent([tuple(task) for task in tasks]).encode("utf-8", "surrogatepass")
         made_of = {"source": OWN, "tasks": hashlib.sha256(content).hexdigest()}
     columns = tuple(dict.fromkeys(str(column) for row in rows[:100] for column in row.fields))
@@ -259,7 +259,7 @@ def _check_bad_rows(name: str, bad: Sequence[str], rows: int, tolerated: float) 
 
 
 def _refuse_row(row: Row, split: str) -> LoadedTask:
-    """The reader of data of one's own before its columns are known."""
+    """The reader of your own data before its columns are known."""
     raise row.make_error("question", "is not known yet")
 
 
@@ -267,7 +267,7 @@ def _refuse_row(row: Row, split: str) -> LoadedTask:
 
 
 def _divide(found: Loaded, request: Request) -> Loaded:
-    """The tasks with the splits according to the options."""
+    """The tasks with their splits changed as the options say."""
     tasks, made_of, source = found.tasks, dict(found.source), request.source
     if request.subset is not None and request.subset != source.subset:
         made_of["subset"] = request.subset
@@ -282,7 +282,7 @@ def _divide(found: Loaded, request: Request) -> Loaded:
         tasks = _hold_out(tasks, request)
         counts = dict(request.holdout)
         made_of |= {"holdout": counts.get("both", counts), "seed": request.seed}
-    if request.train_tasks is not None:  # in the order of the files
+    if request.train_tasks is not None:  # the drawn tasks stay in the order of the files
         training = [number for number, task in enumerate(tasks) if task.split == "train"]
         if request.train_tasks > len(training):
             raise OptionError(f"train_tasks={request.train_tasks}: the data has {len(training)} training tasks")
@@ -294,8 +294,8 @@ def _divide(found: Loaded, request: Request) -> Loaded:
 
 
 def _hold_out(tasks: Sequence[LoadedTask], request: Request) -> tuple[LoadedTask, ...]:
-    """Move training tasks to val and test, drawn with the seed: the named numbers, or the same number to each of the
-    two that the data lacks. A task that is there twice stays in training: it would be known from its double."""
+    """Move training tasks to val and test, drawn with the seed: the number given for each split, or the same number to each
+    of the two splits that the data lack. A task that occurs twice stays in training, because its copy would leak it."""
     there = {task.split for task in tasks}
     counts = dict(request.holdout)
     if "both" in counts:
@@ -312,8 +312,8 @@ def _hold_out(tasks: Sequence[LoadedTask], request: Request) -> tuple[LoadedTask
     if len(training) <= sum(wanted.values()):
         asked = counts.get("both", wanted)
         raise OptionError(
-            f"holdout={asked}: {len(training)} training tasks are there just once, which is too few to hold"
-            f" {sum(wanted.values())} out of"
+            f"holdout={asked}: only {len(training)} training tasks occur just once, too few to hold out"
+            f" {sum(wanted.values())} of them"
         )
     order = iter(training[place] for place in stream(request.seed, "holdout").permutation(len(training)).tolist())
     moved = {next(order): split for split, count in wanted.items() for _ in range(count)}

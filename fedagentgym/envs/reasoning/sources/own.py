@@ -1,8 +1,8 @@
-"""Rows of your own: which column holds which field of a task, and the task of a row.
+"""Rows of your own: the column of each field of a task, and the task that a row becomes.
 
-The columns are named (`columns={"question": "frage"}`) or found by the names that are usual for them. A name with dots
-reaches into a mapping (`reward_model.ground_truth`). Other columns with short texts or whole numbers stay with the
-tasks, and clients can be formed by them (`partition="natural", by="office"`).
+The columns are named (`columns={"question": "frage"}`) or found by their usual names. A name with dots reaches into a
+mapping (`reward_model.ground_truth`). Other columns with short texts or whole numbers are kept as fields of the tasks,
+by which clients can be formed (`partition="natural", by="office"`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from fedagentgym.envs.tasks import is_value
 from fedagentgym.envs.verifiers.code import Call, Checks, calls_of, parse_checks
 
 OWN = "own"
-"""The name under which data of one's own appears among the sources."""
+"""The source name of your own data."""
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "math": ("question", "answer", "solution"),
     "qa": ("question", "answer", "choices", "context"),
     "code": ("question", "tests", "entry", "setup", "solution"),
 }
 ABOUT = ("category", "hardness", "split")
-"""Fields of every task; the others are what the task consists of."""
+"""Fields about a task, for every kind; the fields in `FIELDS` are its content."""
 REQUIRED = ("question", "answer", "tests")
 USUAL_NAMES: Mapping[str, tuple[str, ...]] = {
     "question": ("question", "problem", "prompt", "instruction", "query", "input", "statement", "text"),
@@ -61,7 +61,7 @@ Columns = tuple[tuple[str, str | None], ...]
 
 @dataclass(frozen=True)
 class GivenRows:
-    """Rows that were passed as values, known by their content."""
+    """Rows that were passed in memory; equal if the digests of their content are."""
 
     digest: str
     records: tuple[tuple[str, str | None, object], ...] = field(compare=False, repr=False)
@@ -91,7 +91,7 @@ def read_given_rows(data: object) -> GivenRows:
 
 
 def check_columns(task: str, columns: object) -> Columns:
-    """The option `columns`, whose keys must be fields of these tasks."""
+    """Check the option `columns`, whose keys must be fields of these tasks."""
     if columns is None:
         return ()
     if not isinstance(columns, Mapping):
@@ -100,7 +100,9 @@ def check_columns(task: str, columns: object) -> Columns:
         if name not in (*FIELDS[task], *ABOUT):
             raise unknown_name_error(f"field of {task} tasks in columns=", name, (*FIELDS[task], *ABOUT))
         if column is not None and (not isinstance(column, str) or not column):
-            raise OptionError(f"columns: {name!r} is the name of a column or null, got {show_value(column)}")
+            raise OptionError(
+                f"columns: the value of {name!r} is the name of a column or null, got {show_value(column)}"
+            )
     return tuple(columns.items())
 
 
@@ -124,14 +126,14 @@ def find_columns(task: str, columns: Columns, rows: Sequence[Row]) -> dict[str, 
             found[name] = column
         elif name in REQUIRED:
             raise OptionError(
-                f"no column of the data is known to hold the {name} of a task: columns={{{name!r}: NAME}} says which of "
-                f"{join_names(there, 30)} does"
+                f"no column of the data has a usual name for the {name} of a task: give columns={{{name!r}: NAME}} with one of "
+                f"{join_names(there, 30)}"
             )
     return found
 
 
 def _list_columns(rows: Sequence[Row]) -> list[str]:
-    """The columns as the data names them, without the lower-case copies that rows have of names with capitals."""
+    """The columns as the data names them, without the lower-case copies that `Row.make` adds."""
     names = dict.fromkeys(name for row in rows for name in row.fields if isinstance(name, str))
     doubles = {name.lower() for name in names if name != name.lower()}
     return [name for name in names if name not in doubles]
@@ -141,8 +143,7 @@ def _list_columns(rows: Sequence[Row]) -> list[str]:
 
 
 def make_reader(task: str, found: Mapping[str, str], rows: Sequence[Row]) -> Callable[[Row, str], LoadedTask]:
-    """The reader of rows with these columns. Those with short texts or whole numbers that are nothing else stay fields of the
-    tasks."""
+    """The reader of rows with these columns. Other columns with short texts or whole numbers are kept as fields of the tasks."""
     content = {column.partition(".")[0].lower() for name, column in found.items() if name != "category"}
     kept = []
     for name in _list_columns(rows):
@@ -166,7 +167,7 @@ def _read_row(task: str, found: Mapping[str, str], kept: Sequence[str], given: R
     row = given._replace(fields=fields)
 
     question = row.get_value("question")
-    if isinstance(question, list) and question and isinstance(question[-1], Mapping):  # of chat messages the last one
+    if isinstance(question, list) and question and isinstance(question[-1], Mapping):  # the last chat message
         question = question[-1].get("content")
     if not isinstance(question, str) or not question.strip():
         raise row.make_error("question", f"is not a text, but {show_value(question)}")
@@ -250,7 +251,7 @@ def _make_program(row: Row) -> Program:
     setup = row.get("setup")
     setup = "\n".join(map(str, setup)) if isinstance(setup, list) else str(setup or "")
     readers.check_syntax(row, "setup", setup)
-    # lists of cases are written as mappings: pairs of input and output, or of arguments and result
+    # a list of cases becomes a mapping; a case is a mapping of input and output, or a pair of arguments and result
     if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
         value = {"inputs": [one.get("input") for one in value], "outputs": [one.get("output") for one in value]}
     elif isinstance(value, list) and value and all(isinstance(one, list) for one in value):
@@ -278,7 +279,7 @@ def _read_code(row: Row, value: Any, entry: str, setup: str) -> Checks:
 
 
 def _read_cases(row: Row, value: Mapping[str, Any], entry: str) -> Checks:
-    """Tests as inputs beside outputs, or under the names of `Checks`."""
+    """Tests as lists of inputs and outputs, or as a mapping with the field names of `Checks`."""
     if not {"inputs", "outputs"} <= value.keys():
         try:
             return parse_checks({"entry": entry, **value})
@@ -286,7 +287,7 @@ def _read_cases(row: Row, value: Mapping[str, Any], entry: str) -> Checks:
             raise DataError(f"{row.where}: {error}") from None
     inputs, outputs, entry = value["inputs"], value["outputs"], str(value.get("fn_name") or entry)
     if not isinstance(inputs, list) or not isinstance(outputs, list) or not inputs or len(inputs) != len(outputs):
-        raise row.make_error("tests", "has not as many outputs as inputs, or none")
+        raise row.make_error("tests", "needs as many outputs as inputs, and at least one")
     pairs = list(zip(inputs, outputs, strict=True))
     if not entry:
         return Checks(outputs=tuple((str(given), str(expected)) for given, expected in pairs))

@@ -100,7 +100,7 @@ def deepmath(row: Row, split: str) -> LoadedTask:
 
 
 def contest(row: Row, split: str, name: str = "") -> LoadedTask:
-    """AIME and AMC; the contest's name is the category, the number of the problem its hardness."""
+    """AIME and AMC; the contest's name is the category, and the number of the problem determines its hardness."""
     # the address or the id (2024-II-4) may name the contest and the number of the problem
     category, number = "", None
     if named := _YEAR_AND_PROBLEM.search(str(row.get("url") or "")):
@@ -135,7 +135,7 @@ def olympiadbench(row: Row, split: str) -> LoadedTask:
 
 
 def _read_boxed(row: Row) -> str:
-    """The boxed answer at the end of a solution, of a row that has no answer of its own; also one without braces."""
+    """The last boxed answer in a row's solution, with or without braces; for rows that have no answer field."""
     solution = row.get_text("solution")
     gold = last_box(solution)
     if gold is None and (plain := _PLAIN_BOX.findall(solution)):
@@ -224,7 +224,7 @@ def make_medmcqa_reader(rows: Sequence[Row]) -> Callable[[Row, str], LoadedTask 
 
 
 def medmcqa(row: Row, split: str, first: int = 0) -> LoadedTask | None:
-    """MedMCQA; `first` numbers the first option. Rows without gold are left out."""
+    """MedMCQA; `first` is the number of the first option. Rows without gold are left out."""
     options = [(letter, row.get_text(name)) for letter, name in zip("ABCD", ("opa", "opb", "opc", "opd"), strict=True)]
     given = row.get_value("cop")
     if given is None or given == -1:
@@ -283,7 +283,7 @@ def read_context(row: Row) -> tuple[Fact, ...]:
 
 
 def _read_answers(row: Row) -> tuple[str, ...]:
-    """The gold answer and its other names; one that no reply could repeat is refused."""
+    """The gold answer and its aliases; aliases that cannot be verified are left out."""
     others = row.get("answer_aliases", "answer_alias")
     aliases = [str(alias) for alias in others] if isinstance(others, list) else []
     return (read_answer(row), *(alias for alias in aliases if alias.strip() and not unreadable(alias)))
@@ -315,7 +315,7 @@ def humaneval(row: Row, split: str) -> LoadedTask:
 
 
 def mbpp(row: Row, split: str) -> LoadedTask | None:
-    """MBPP. If the files name no split, the task's number determines it, as published; tasks 1 to 10 are for prompts only."""
+    """MBPP. If files name no split, a task's number determines it, as published. Tasks 1 to 10, for prompts, are left out."""
     number = row.get("task_id")
     if isinstance(number, int) and 1 <= number <= 10:
         return None

@@ -1,7 +1,7 @@
-"""Rows of data files: JSON lines, JSON, CSV, parquet, packed or not, one file or a folder of them; and fields of a row.
+"""Rows of data files and their fields: JSON lines, JSON, CSV or parquet, compressed or not, in one file or a folder.
 
-Every complaint names the file, the line (or record) and the field. Names of files, columns and configurations are read
-in any case.
+Every error message names the file, the line (or record) and the field. Names of files, columns and configurations are
+recognised in upper and lower case.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from fedagentgym.base.imports import require
 MAX_BYTES = 1 << 32
 """Maximum size of a data file, unpacked."""
 MIN_LIMIT, MAX_EXPANSION = 1 << 26, 50
-"""A file may unpack to 64 MiB, and beyond that to 50 times its size: text packs to a fifth or a tenth, a trap to a thousandth."""
+"""A file may unpack to 64 MiB or to 50 times its size, whichever is more. Text compresses to a fifth or a tenth; a
+decompression bomb, to a thousandth."""
 MAX_COLUMNS = 10_000
 """Maximum number of columns of a table."""
 MAX_ROWS = 1 << 22
@@ -32,12 +33,12 @@ SUFFIXES = (
     *(".csv", ".csv.gz", ".tsv", ".tsv.gz"),
 )
 NOT_DATA = ("dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json")
-"""Files that publishers add to their rows."""
+"""Files without rows that publishers add to a data set."""
 SPLIT_WORDS = {"train": "train", "test": "test", "val": "val", "valid": "val", "validation": "val", "dev": "val"}
 
 
 class Row(NamedTuple):
-    """A record of a file: its place, for messages, the split that its path names, if any, and its fields."""
+    """A record of a file: its place for messages, the split that the file's path names (if any), and its fields."""
 
     where: str
     split: str | None
@@ -55,7 +56,7 @@ class Row(NamedTuple):
         return cls(where, split, {**{str(name).lower(): value for name, value in record.items()}, **record})
 
     def get_text(self, *names: str) -> str:
-        """The first of these fields that is there, as text that is not blank."""
+        """The first of these fields that the row has, as text; `DataError` if it is blank or no text."""
         value = self.get_value(*names)
         if isinstance(value, int | float) and not isinstance(value, bool):
             return format_plain_number(value)
@@ -102,7 +103,7 @@ def list_data_files(data: str | Path) -> list[Path]:
 
 
 def choose_subset(root: Path, files: Sequence[Path], subsets: Mapping[str, Sequence[str]], chosen: str) -> list[Path]:
-    """The files of one configuration, where a folder has one folder for each of several; all files where it has none.
+    """The files in the folders of the chosen configuration; all files if no configuration has a folder.
 
     `subsets` names the folders of every configuration.
     """
@@ -128,12 +129,12 @@ def digest_files(root: Path, files: Sequence[Path]) -> dict[str, str]:
 
 
 def name_file(root: Path, file: Path) -> Path:
-    """The name of a data file: its path inside the folder that was given, or its own name."""
+    """The name of a data file: its path inside the folder `root`, or its own name if `root` is this file."""
     return file.relative_to(root) if root.is_dir() else Path(file.name)
 
 
 def read_records(root: Path, files: Sequence[Path]) -> Iterator[tuple[str, str | None, object]]:
-    """Every record of the files, unchanged: its place, the split that its path names, and the value."""
+    """Every record of the files, unchanged: its place, the split that the file's path names, and the value."""
     for file in files:
         named = name_file(root, file)
         split = infer_split(named)
@@ -179,8 +180,8 @@ def _read_records(file: Path, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _read_parquet(file: Path, opened: IO[bytes], name: str, limit: int) -> Iterator[tuple[str, Any]]:
-    """The records of a parquet file. Texts stay in the dictionaries in which they are packed until their size is known: a
-    file of a kilobyte can hold one text of a megabyte a thousand times."""
+    """The records of a parquet file. Texts stay dictionary-encoded until their size is known, because a file of a kilobyte
+    can hold one text of a megabyte a thousand times."""
     parquet = require("pyarrow.parquet", "data")
     number, total = 0, 0
     try:
@@ -213,7 +214,7 @@ def _read_parquet(file: Path, opened: IO[bytes], name: str, limit: int) -> Itera
 
 
 def _count_unpacked(column: Any) -> int:
-    """The bytes of an Arrow array whose texts are written out."""
+    """The size of an Arrow array in bytes, with its dictionary-encoded texts expanded."""
     arrow, compute = require("pyarrow", "data"), require("pyarrow.compute", "data")
     if arrow.types.is_dictionary(column.type):
         lengths = compute.binary_length(column.dictionary).cast("int64")
@@ -227,7 +228,7 @@ def _count_unpacked(column: Any) -> int:
 
 
 def _limit_lines(name: str, file: io.TextIOBase, limit: int = MAX_BYTES) -> Iterator[str]:
-    """The lines of a file one by one: a small packed file may expand to more than the memory."""
+    """The lines of a file one by one, up to the limits: a small compressed file may expand to more than fits in memory."""
     total = 0
     for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), ""), start=1):
         total += len(line)
@@ -249,9 +250,9 @@ def _read_lines(name: str, lines: Iterator[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _read_table(name: str, lines: Iterator[str], delimiter: str) -> Iterator[tuple[str, Any]]:
-    """The rows under a line of column names; an empty cell is no value."""
+    """The rows under a line of column names; an empty cell is None."""
     rows = csv.DictReader(lines, delimiter=delimiter, strict=True)
-    usual = csv.field_size_limit(MAX_LINE)  # by itself 131,072 characters
+    usual = csv.field_size_limit(MAX_LINE)  # the default is 131,072 characters
     try:
         columns = [column.strip() for column in rows.fieldnames or ()]
         if len(columns) > MAX_COLUMNS:

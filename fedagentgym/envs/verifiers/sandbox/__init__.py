@@ -1,5 +1,5 @@
 """Running untrusted programs.
 
-`pool` is what the rest of the package uses. `server` is a plain script that runs in a process of its own and imports only the
-standard library and the modules of this folder; all modules but `pool` follow this rule.
+The rest of the package runs programs through `pool`. `server` is a plain script that runs in a process of its own. It, and
+all other modules except `pool`, import only the standard library and modules of this folder.
 """

@@ -1,8 +1,8 @@
-"""The system calls that a program may make: a list, and for some of them which arguments. x86-64; 64-bit calls only.
+"""The list of system calls that a program may make, some with certain arguments only. x86-64; 64-bit calls only.
 
-What is not on the list is refused, also on future kernels. `clone3` is reported as absent, so that the C library falls
-back on `clone`, whose flags can be read. Where the files are not private (`view`), the calls that report or change
-metadata by path are refused too, and `fchmod` and `fstatfs`: Landlock does not cover them.
+All other calls are refused, also new ones of future kernels. `clone3` is reported as absent, so that the C library falls
+back on `clone`, whose flags can be checked. If the files are not private (`view`), the calls that report or change
+metadata by path are refused too, as are `fchmod` and `fstatfs`, because Landlock does not cover them.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ _OPEN, _IOCTL, _SENDTO, _SOCKETPAIR, _CLONE, _FCNTL, _OPENAT = 2, 16, 44, 53, 56
 _PRCTL, _SCHED_GETAFFINITY, _CLOCK_GETTIME, _CLOCK_GETRES, _CLOCK_NANOSLEEP = 157, 204, 228, 229, 230
 _NEWFSTATAT, _PRLIMIT = 262, 302
 _REQUESTS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
-"""Of `ioctl`: is this a terminal, how large, how much can be read, blocking or not, to be closed by a new program or not."""
+"""Allowed requests of `ioctl`: the attributes and size of a terminal, the readable bytes, blocking mode, close-on-exec."""
 _COMMANDS = (0, 1, 2, 3, 5, 6, 7, 1030, 1032)
-"""Of `fcntl`: duplicate, flags of the descriptor, flags of the file, locks, the size of a pipe."""
+"""Allowed commands of `fcntl`: duplicate, flags of the descriptor, flags of the file, locks, the size of a pipe."""
 _SET_FLAGS, _ASYNCHRONOUS, _PATH_ONLY = 4, 0x2000, 0x200000
 _THREAD, _THREAD_FLAGS = 0x10000, 0x7D0F00
 _UNIX, _STREAM, _SOCKET_KIND = 1, 1, 0xF
@@ -73,7 +73,7 @@ Instruction = tuple[int, int, int, int]
 
 
 def why_impossible() -> str | None:
-    """The reason why no list can be used on this machine, or None."""
+    """The reason why the list cannot be used on this machine, or None."""
     machine = os.uname().machine
     if machine != MACHINE or sys.maxsize < 1 << 32:
         return f"the list of system calls is for {MACHINE}, this machine is {machine}"
@@ -84,7 +84,7 @@ def compile_filter(private_files: bool, empty_paths: bool) -> bytes:
     """The list of allowed system calls as a program for the kernel.
 
     `empty_paths` is for C libraries that ask for the metadata of an open file by an empty path. The kernel's filters
-    cannot see that the path is empty, so there a program that calls the kernel directly can still learn metadata.
+    cannot see that the path is empty, so with such a library a program that calls the kernel directly can learn metadata.
     """
     code: list[Instruction] = [
         (_LOAD, 0, 0, 4),
@@ -114,7 +114,7 @@ def compile_filter(private_files: bool, empty_paths: bool) -> bytes:
     below: list[Instruction] = [_load(0), (_AT_LEAST, 0, 1, _CLOCKS), _refuse(), (_RETURN, 0, 0, _ALLOW)]
     by_arguments += [(clock, below) for clock in (_CLOCK_GETTIME, _CLOCK_GETRES, _CLOCK_NANOSLEEP)]
     if empty_paths and not private_files:
-        # as glibc 2.33 to 2.38 calls it for an open file: with an empty path, and the flag for it
+        # glibc 2.33 to 2.38 calls it for an open file with an empty path and this flag
         by_arguments.append((_NEWFSTATAT, [_load(3), *_equal(_EMPTY_PATH)]))
     for number, body in by_arguments:
         code += _when(number, body)
@@ -127,7 +127,7 @@ def compile_filter(private_files: bool, empty_paths: bool) -> bytes:
 
 
 def _when(number: int, body: list[Instruction]) -> list[Instruction]:
-    """A body, which ends by itself, for one call; the number of the call stays loaded for the next."""
+    """Instructions that run a body, which returns, for one system call; for all others, the call's number stays loaded."""
     return [(_EQUAL, 0, len(body), number), *body]
 
 

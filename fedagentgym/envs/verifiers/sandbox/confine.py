@@ -1,5 +1,5 @@
-"""The protections around a program: their names and purposes, activated once for the server (`prepare`) and permanently
-around each program (`confine`).
+"""The protections around a program, with their names and purposes. `prepare` activates some of them once for the server;
+`confine` activates the others around each program, permanently.
 
 Each protection is tried; one that the system lacks is reported with its reason, and the others are activated all the
 same.
@@ -75,9 +75,9 @@ class Prepared(NamedTuple):
 
 
 def prepare(left_out: Collection[str], base: str) -> Prepared:
-    """Activate what lasts as long as the server, and find out what can be activated around each program.
+    """Activate the protections that last as long as the server, and find those that can be activated around each program.
 
-    `base` is a folder over which the server's private root folder can be put.
+    `base` is a folder over which the server's private root folder can be mounted.
     """
     left = frozenset(left_out)
     try:
@@ -127,7 +127,7 @@ def prepare(left_out: Collection[str], base: str) -> Prepared:
 
 
 def confine(folder: str, seconds: float, memory: int, prepared: Prepared) -> list[Protection]:
-    """Put every protection up around this process, for good. Returns all of them, up or down."""
+    """Activate every protection around this process, permanently. Returns all protections, up or down."""
     _limit(seconds, prepared.mapped + memory)
     found = [Protection(LIMITS, True, "limits of the process"), *prepared.known]
     if prepared.user is not None:
@@ -138,8 +138,8 @@ def confine(folder: str, seconds: float, memory: int, prepared: Prepared) -> lis
         found += [Protection(name, False, NO_LINUX) for name in (PRIVILEGES, CAPABILITIES, ACCESS, CALLS)]
         resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
         return found
-    # the number of threads is limited where they can be counted apart from the user's others; elsewhere a program may start none,
-    # unless its system calls are filtered
+    # the number of threads is limited if they can be counted apart from the user's other threads; otherwise a program may start
+    # none, unless its system calls are filtered
     apart = prepared.user is not None or bool(prepared.namespaces & kernel.NEW_USER)
     if apart or prepared.filter is None:
         most = MAX_TASKS if apart else 0
@@ -209,8 +209,8 @@ def _find_users() -> tuple[list[int], str]:
 def _choose_user(
     users: list[int], why_none: str, left_out: Collection[str], base: str | None
 ) -> tuple[int | None, Protection]:
-    """The user that programs run as: the first that can be become, that can reach the folders of runs in `base`, and that can
-    read the standard library."""
+    """The user that programs run as: the first to which a process can change and who can then enter `base`, the place of the
+    folders of runs, and read the standard library."""
     if USER in left_out:
         return None, Protection(USER, False, REMOVED)
 
@@ -255,7 +255,7 @@ def _enter_user_namespace() -> None:
 
 
 def _choose_namespaces(left_out: Collection[str]) -> tuple[int, list[Protection]]:
-    """The namespaces of each run that its fork makes; those that the child enters itself are tried here too."""
+    """The namespaces into which each run is forked, and the state of the process and user namespaces, which are tried here."""
     user_flag = 0 if os.geteuid() == 0 or USER_SPACE in left_out else kernel.NEW_USER
 
     def fork() -> None:
@@ -278,14 +278,14 @@ def _enter_user_space() -> None:
 
 
 def _try_in_a_child(action: Callable[[], None]) -> None:
-    """Do it in a child only; OSError if that failed."""
+    """Perform an action in a child process only; OSError if it fails there."""
     problem = _in_a_child(action)
     if problem is not None:
         raise OSError(0, problem)
 
 
 def _in_a_child(action: Callable[[], None]) -> str | None:
-    """The error of doing it in a child, or None: a step that fails half-way leaves nothing behind."""
+    """The error of an action in a child process, or None. An action that fails half-way does not change this process."""
     ours, theirs = os.pipe()
     pid = os.fork()
     if pid == 0:

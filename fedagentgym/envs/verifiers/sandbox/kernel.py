@@ -53,7 +53,7 @@ def unmount(target: str, flags: int) -> None:
 
 
 def drop_capabilities() -> None:
-    """Give up every right of an administrator, for good once no new privileges can come."""
+    """Give up every right of an administrator, permanently if no new privileges can be gained."""
     _check(_libc.capset(struct.pack("<II", _CAPABILITY_VERSION, 0), bytes(24)), "capset")
 
 

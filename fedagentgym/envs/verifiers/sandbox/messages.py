@@ -1,9 +1,8 @@
 """Messages between processes that do not trust each other: frames on a socket, and plain data in them.
 
-A frame is four bytes of length, then the content. Plain data is JSON with marks for what JSON lacks, never code. A
-value of another type becomes an iterator of plain items, or a handle that only its own process can use. Sizes are
-limited before anything is built, containers with hashing most of all, so that no answer can make its reader work for
-long.
+A frame is four bytes of length, then the content. Plain data is JSON with marks for types that JSON lacks, never code.
+An iterator is sent with its items; any other value becomes a handle that only its own process can use. Sizes are limited
+before anything is built, those of hashed containers most of all, so that no answer can make its reader work for long.
 """
 
 from __future__ import annotations
@@ -150,7 +149,7 @@ def _restored(tree: Any, handle: Callable[[int, str], Any], room: list[int]) -> 
     if mark == "r":
         return handle(int(inner[0]), str(inner[1]))
     if mark in ("s", "z", "d"):
-        # keys whose hashes can be made to collide count more: few enough of them are left to be harmless
+        # keys whose hashes can be made to collide count more, so that too few of them fit to slow the reader down
         keys = [item[0] for item in inner] if mark == "d" else inner
         room[0] -= sum(COST_OF_OTHER_KEYS if isinstance(key, dict | list) else 1 for key in keys)
         if room[0] < 0:

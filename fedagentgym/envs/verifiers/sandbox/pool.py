@@ -1,6 +1,6 @@
-"""Slots in which programs run: each a warm server for programs and, for some tests, another one for the test.
+"""Slots in which programs run: each has a warm server for programs and, for test code, another one.
 
-What a run writes is collected while its slot talks with its children.
+The output of a run is read while its slot waits for answers.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Output:
         self.most, self.too_much = most, False
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
         self.ends = (out_end, err_end)
-        """The ends into which the run writes; they are the run's own once it has begun."""
+        """The ends into which the run writes; they are closed here once it has begun."""
         self.texts = {out: bytearray(), err: bytearray()}
         self._names = (out, err)
         self.open = {out, err}
 
     def read(self, descriptor: int) -> None:
-        """Read what there is; the run is stopped by closing the reading ends once it is too much."""
+        """Read the output that is available; if it is too much, close the reading ends, which stops the run."""
         data = os.read(descriptor, _SIZE)
         self.texts[descriptor] += data
         if not data:
@@ -62,7 +62,7 @@ class Output:
         return out, err
 
     def close(self, *descriptors: int) -> None:
-        """Stop reading, from all or from some."""
+        """Stop reading from these descriptors, by default from all."""
         for descriptor in descriptors or sorted(self.open):
             os.close(descriptor)
             self.open.discard(descriptor)
@@ -71,7 +71,7 @@ class Output:
 class Channel:
     """A socket whose other end is a child's or a server's; outputs are read while it waits.
 
-    A program that writes much would otherwise block, and so would whoever waits for its answer.
+    A program that writes much would otherwise block, and so would the process that waits for its answer.
     """
 
     def __init__(self, channel: socket.socket, outputs: Sequence[Output], deadline: float) -> None:
@@ -108,7 +108,7 @@ class Channel:
 
 
 def open_text(data: bytes) -> int:
-    """A descriptor from which a child reads these bytes; a file without a name that cannot be changed."""
+    """A descriptor from which a child reads these bytes: a file without a name, and on Linux one that cannot be changed."""
     if not hasattr(os, "memfd_create"):
         with tempfile.TemporaryFile() as file:
             file.write(data)
@@ -134,8 +134,8 @@ class SandboxError(FedAgentGymError):
 
 
 class Ended(NamedTuple):
-    """The end of a run: `ended`, `timeout`, `too much output`, `killed by a signal`, `lost` or `refused`, which is a program that
-    was not started; its exit code, and what it wrote."""
+    """The end of a run: its status, its exit code, and its output. The status is `ended`, `timeout`, `too much output`,
+    `killed by a signal`, `lost` (the server gave no answer) or `refused` (the program was not started)."""
 
     status: str
     code: int
@@ -169,7 +169,7 @@ class Server:
     def start(
         self, mode: str, program: Mapping[str, Any], limits: Limits, handles: Sequence[socket.socket], given: str = ""
     ) -> Output:
-        """Begin a run; `finish` waits for its end. The server sees mode and limits only, the child alone reads the rest."""
+        """Begin a run; `finish` waits for its end. The server sees only mode and limits; the child alone reads the rest."""
         head = {"mode": mode, "seconds": limits.seconds, "memory": limits.memory}
         framed = messages.add_header(json.dumps(head).encode("ascii"))
         output = Output(limits.output)
@@ -186,7 +186,7 @@ class Server:
         return output
 
     def _send(self, framed: bytes, descriptors: list[int]) -> None:
-        """Send a run to the server; one that is gone is replaced once."""
+        """Send a run to the server; a server that is gone is replaced once."""
         for fresh in (False, True):
             control = self._control or self._launch()
             try:
@@ -257,7 +257,7 @@ class Server:
 
 
 def report_missing(protections: Collection[Protection]) -> None:
-    """Log, once for each, which protections are not active and why."""
+    """Log the protections that are not active, each once per process, with the reason."""
     for one in protections:
         if not one.up and one.name not in _reported:
             _reported.add(one.name)
@@ -276,7 +276,7 @@ class Slot:
         return self.program.finish(output, limits)
 
     def calls(self, source: str, requests: list[dict[str, Any]], limits: Limits) -> tuple[list[Any], Ended]:
-        """Load a program and perform calls, one after the other, until one is not answered. Answers are plain mappings."""
+        """Load a program and perform calls in order, until one gets no answer. Answers are plain mappings."""
         ours, theirs = socket.socketpair()
         output = self.program.start("serve", {"source": source}, limits, [theirs])
         theirs.close()
@@ -297,7 +297,7 @@ class Slot:
         return answers, self.program.finish(output, limits)
 
     def test_program(self, source: str, test: dict[str, Any], limits: Limits) -> tuple[dict[str, Any] | None, Ended]:
-        """Run a test against a program, each in its own child; the program's never sees the test."""
+        """Run a test against a program, each in its own child process; that of the program never sees the test."""
         (one, other), (ours, theirs) = socket.socketpair(), socket.socketpair()
         outputs = [self.program.start("serve", {"source": source}, limits, [one])]
         one.close()
@@ -318,9 +318,9 @@ class Slot:
 
 
 class Slots:
-    """As many slots as the machine has cores, for any number of threads.
+    """Slots for any number of threads, by default as many as there are usable cores.
 
-    `left_out` names protections that are not put up; tests use it to measure the others.
+    `left_out` names protections that are not activated; tests use it to measure the others.
     """
 
     def __init__(self, count: int | None = None, left_out: Collection[str] = ()) -> None:
@@ -336,7 +336,7 @@ class Slots:
 
     @contextlib.contextmanager
     def one(self, accept: Collection[str] = ()) -> Iterator[Slot]:
-        """A slot for the length of the block. Raises `SandboxError` if programs would run as root and this was not accepted."""
+        """Use a slot in a `with` block. Raises `SandboxError` if programs would run as root and this was not accepted."""
         with self._free:
             with self._lock:
                 slot = self._idle.pop() if self._idle else Slot(self.left_out)
@@ -365,7 +365,7 @@ class Slots:
             self._idle.clear()
 
     def _start_over(self) -> None:
-        """Begin without slots; a forked process lets go of those of its parent."""
+        """Begin without slots; in a forked process, let go of the parent's servers without ending them."""
         for slot in self._idle:
             slot.program.abandon()
             slot.test.abandon()
@@ -374,7 +374,7 @@ class Slots:
 
 
 def refuse_without(protections: Collection[Protection], accept: Collection[str]) -> None:
-    """Raise `SandboxError` if programs would run as root, because no other user is there for them, and this was not accepted."""
+    """Raise `SandboxError` if programs would run as root, because no other user is available, and this was not accepted."""
     administrator = hasattr(os, "geteuid") and os.geteuid() == 0
     for one in protections:
         if administrator and one.name == USER and not one.up and USER not in accept:

@@ -1,8 +1,8 @@
 """The child of a run: it becomes the program, in one of the modes `script`, `serve` and `grade`.
 
-In `grade` a test calls a program which another child serves. What the program raises arrives as an error of the same
-built-in kind. Kinds by which Python itself ends loops and programs are not passed on: raised inside `all(map(...))`
-they would end the test's loop, not the program's. They fail the test for good, whatever the test makes of them.
+In `grade` a test calls a program that another child serves. An error of the program arrives as a built-in exception of the
+same class. Exceptions by which Python itself ends loops and programs are not passed on, because inside `all(map(...))` they
+would end the test's loop, not the program's. They fail the test, even if the test catches them.
 """
 # ruff: noqa: PTH123, SIM115
 
@@ -65,7 +65,7 @@ ENDS_LOOPS = (StopIteration, StopAsyncIteration)
 
 
 class ProgramError(Exception):
-    """Stands for an error of the program that has no equal here."""
+    """The program gave an invalid answer, or raised an exception that is not passed on."""
 
 
 def run_grade(run: Mapping[str, Any], channels: list[socket.socket]) -> int:
@@ -94,7 +94,7 @@ def run_grade(run: Mapping[str, Any], channels: list[socket.socket]) -> int:
 
 
 class Remote:
-    """Calls to the program in the other child, as the test sees them. `failure` is an error that no test may catch."""
+    """Calls to the program in the other child, as the test sees them. `failure` fails the test even if the test catches it."""
 
     def __init__(self, channel: socket.socket) -> None:
         self.channel = channel
@@ -140,7 +140,7 @@ def text_of(error: BaseException) -> str:
 
 
 class Kept(messages.Handle):
-    """An object of the program: it can be passed back, called, and have its attributes read and set there.
+    """An object of the program, in the program's process. A test can pass it back, call it, and read and set its attributes.
 
     It is equal to itself only, and has neither a truth value nor a length, so that no test passes by accident.
     """
@@ -171,14 +171,14 @@ class Kept(messages.Handle):
 
 REQUESTS = 3
 MAX_DESCRIPTORS = 6
-"""The program, standard input, output and error, and two sockets."""
+"""Maximum number of descriptors of a run: the program, standard input, output and error, and two sockets."""
 EXIT_BROKEN = 97
 PROGRAM_FILES = ("solution.py", "test.py")
 _HIGHEST_DESCRIPTOR = 256
 
 
 def become(run: dict[str, Any], prepared: Prepared, descriptors: Sequence[int]) -> None:
-    """Read the program, take the other descriptors that the run may have, confine, run, end. Does not return.
+    """Read the program, take over the other descriptors, confine this process, run the program, and exit. Does not return.
 
     The descriptors are the program as JSON, standard input, output and error, and the sockets of the mode.
     """
@@ -221,7 +221,7 @@ def become(run: dict[str, Any], prepared: Prepared, descriptors: Sequence[int]) 
 
 
 def run_script(run: Mapping[str, Any], _channels: list[socket.socket]) -> int:
-    """The whole program as the main module, with its threads and what it registered for its end."""
+    """Run the whole program as the main module, with its threads and the functions that it registered for its end."""
     names = _make_module("__main__")
     try:
         try:
@@ -238,7 +238,7 @@ def run_script(run: Mapping[str, Any], _channels: list[socket.socket]) -> int:
 
 
 def run_serve(run: Mapping[str, Any], channels: list[socket.socket]) -> int:
-    """Load the program, then answer calls until the test ends."""
+    """Serve requests (load the program, call it, read and set attributes) until the other end of the socket closes."""
     channel, kept = channels[0], []  # type: socket.socket, list[Any]
 
     def keep(value: Any) -> int:
@@ -283,7 +283,7 @@ MODES = {"script": run_script, "serve": run_serve, "grade": run_grade}
 
 
 def print_traceback() -> None:
-    """Write the traceback of the present error, from the first line of the program on."""
+    """Write the traceback of the current error, from the first line of the program on."""
     kind, error, trace = sys.exc_info()
     while trace is not None and trace.tb_frame.f_code.co_filename not in PROGRAM_FILES:
         trace = trace.tb_next

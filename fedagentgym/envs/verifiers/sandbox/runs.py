@@ -1,7 +1,7 @@
-"""A run seen from outside: its folder, where files are not private, and its end.
+"""A run as the server sees it: its folder, if files are not private, and its end.
 
-A folder is made, locked during use, removed, and swept after a server died. The lock belongs to the open folder, so the
-kernel releases it however its server ends: a folder that can be locked belongs to no running server.
+A folder is locked while it is used, and then removed; folders of dead servers are swept later. The lock belongs to the open
+folder, so the kernel releases it however the server ends. So a folder that can be locked belongs to no running server.
 """
 # ruff: noqa: PTH106, PTH112, PTH118
 
@@ -112,7 +112,7 @@ _ATTEMPTS_TO_REAP = 500
 
 
 class Children:
-    """The children of this process by their number, readable even after the process has left `/proc` behind."""
+    """The numbers of this process's children, readable even when `/proc` can no longer be reached."""
 
     def __init__(self) -> None:
         me = os.getpid()
@@ -122,7 +122,7 @@ class Children:
             self._list = -1
 
     def kill(self) -> None:
-        """Kill the children that there are now."""
+        """Kill all present children."""
         try:
             for orphan in os.pread(self._list, 65536, 0).split():
                 os.kill(int(orphan), signal.SIGKILL)
@@ -133,13 +133,13 @@ class Children:
 def watch(
     control: socket.socket, pid: int, outputs: tuple[int, ...], seconds: float, children: Children
 ) -> dict[str, Any]:
-    """Watch a child until it has ended or has to be ended; `abandoned` says that the process that ordered the run is gone.
+    """Watch a child until it ends or must be ended; the status `abandoned` means that the process which ordered the run is gone.
 
-    `outputs` are the ends into which the child writes. They stay open here, so that a poll shows when their reader closes them:
-    it has had more output than it wants, and the run is stopped.
+    `outputs` are the ends into which the child writes. They stay open here, so that a poll shows when their reader closes them
+    because of too much output; the run is then stopped.
     """
     status = _wait(control, pid, outputs, time.monotonic() + seconds)
-    # the group, then its orphans, until nothing is left
+    # kill the group, then its orphans, until nothing is left
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
@@ -157,7 +157,7 @@ def watch(
 def _wait(control: socket.socket, pid: int, outputs: tuple[int, ...], deadline: float) -> str:
     poll = select.poll()
     for output in outputs:
-        poll.register(output, 0)  # an error alone is reported: the reading end is closed
+        poll.register(output, 0)  # only an error is reported, when the reading end is closed
     poll.register(control, select.POLLIN)
     ended = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else -1
     if ended >= 0:

@@ -1,11 +1,12 @@
 """A warm interpreter that forks one confined child per program. Run as a script; serves one run at a time.
 
-A run arrives on the socket that is our standard input: a frame of JSON with its mode and limits, and with it descriptors: the
-program (source, tests), its standard input, where its output goes, and the sockets that the child may use. We fork. The child
-reads its program, confines itself and runs it. We watch the clock, the child's end, and whether the readers of its output and
-our own parent are still there. Then the whole group is killed, orphans too, the folder is removed, and the outcome is sent.
+A run arrives on the socket that is the server's standard input: a frame of JSON with its mode and limits, and descriptors of
+the program (source, tests), its standard input, output and error, and the sockets that the child may use. The server forks a
+child, which reads its program, confines itself and runs it. The server watches the clock, the child's end, the readers of its
+output, and the server's own parent. Then it kills the whole process group with its orphans, removes the folder of the run, and
+sends the outcome.
 
-This process never holds a program, its input, its output or an expected answer, so a child finds nothing of earlier runs in the
+The server never holds a program, its input, its output or an expected answer, so a child finds nothing of earlier runs in the
 memory that it inherits.
 
 Modes: `script` (run a program with its input), `serve` (load a program, then answer calls over a socket), `grade` (run a

@@ -1,12 +1,12 @@
 """A program's view of the files: a root folder of its own, Landlock, and metadata of open files only.
 
 The root folder holds the standard library, read-only, a few devices, and a place for the folder of a run. It is made
-once, in a mount namespace of the server. The paths of the standard library stay what they are, but the folders above it
-are new: another user can read it even if no other user may enter the home folder in which Python is installed.
+once, in a mount namespace of the server. The paths of the standard library stay the same, but the folders above it are
+new. So another user can read it even if no other user may enter the home folder in which Python is installed.
 
-Landlock restricts files at the newest version that the kernel has. Version 4 adds TCP, 5 requests to devices, 6 signals
-and abstract sockets of processes outside. It does not cover metadata (`stat`, `chmod`): the root folder and `calls` do,
-and where metadata by path is refused, `os.stat` and its kin read it by opening the file.
+Landlock restricts access to files, in the newest version that the kernel has. Version 4 adds TCP, 5 requests to devices, 6
+signals and abstract sockets of processes outside. Landlock does not cover metadata (`stat`, `chmod`); the root folder and
+`calls` do. If `calls` refuses metadata by path, `os.stat` and similar functions read it by opening the file.
 """
 # ruff: noqa: PTH102, PTH103, PTH110, PTH112, PTH120
 
@@ -33,8 +33,8 @@ READABLE = tuple(dict.fromkeys([*map(os.path.realpath, _found), *_found]))
 
 
 def restrict_files(folder: str) -> int:
-    """Allow this process the standard library to read and the folder to use, for good. Returns Landlock's version."""
-    version = kernel.call(_CREATE, None, 0, 1)  # the newest version here; OSError where there is none
+    """Restrict this process, permanently, to reading the standard library and using the folder. Returns Landlock's version."""
+    version = kernel.call(_CREATE, None, 0, 1)  # the newest version of this kernel; OSError without Landlock
     handled = 0x1FFF
     for since, right in ((2, MOVE), (3, TRUNCATE), (5, DEVICE_REQUESTS)):
         handled |= right if version >= since else 0
@@ -100,7 +100,7 @@ def build_root(root: str) -> None:
 
 
 def copy_tree(path: str) -> int:
-    """Return what is mounted at a path, read-only, not yet attached anywhere."""
+    """A read-only copy of the mounts at a path, not yet attached anywhere."""
     tree = kernel.call(_OPEN_TREE, _HERE, path.encode(), _CLONE_TREE | _RECURSIVE | os.O_CLOEXEC)
     _set_attributes(tree, "", _EMPTY_PATH | _RECURSIVE, _READ_ONLY | _NO_SET_USER)
     return tree
@@ -160,7 +160,7 @@ def lstat(path: AnyPath, *, dir_fd: int | None = None) -> os.stat_result:
 
 
 def access(path: AnyPath, mode: int, **_options: object) -> bool:
-    """`os.access` for reading and existence; nothing may be executed, and who may write finds out by writing."""
+    """`os.access` for existence and reading. Execution is never permitted, and write access is not checked in advance."""
     try:
         stat(path)
     except OSError:
@@ -169,6 +169,6 @@ def access(path: AnyPath, mode: int, **_options: object) -> bool:
 
 
 def chmod(path: AnyPath, mode: int, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> None:
-    """`os.chmod`: nothing is done if the file has this mode already, as `shutil.copy` requests; the kernel refuses others."""
+    """`os.chmod`, which does nothing if the file has this mode already, as in `shutil.copy`; the kernel refuses other modes."""
     if stat(path, dir_fd=dir_fd).st_mode & 0o7777 != mode:
         _real_chmod(path, mode, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
