@@ -33,9 +33,9 @@ TOOLS = {"run[print(2 + 3)]": "runs a program and shows what it prints"}
 
 
 def parse_program(payload: Any) -> Program:
-    """The record of a payload, which may be a plain mapping of `statement` and its tests.
+    """The `Program` of a payload, which may be a plain mapping with `statement` and tests.
 
-    The tests are `entry` with `calls`, `code`, or `outputs`, also inside a mapping `tests`.
+    The tests are `entry` with `calls`, or `code`, or `outputs`, in this mapping or in an inner mapping `tests`.
     """
     if isinstance(payload, Program):
         return payload
@@ -55,7 +55,8 @@ class CodeOptions(ReplyOptions):
     """The tasks, and how programs are run and graded."""
 
     score: Literal["all", "share"] = play(
-        "all", description="reward: all, 1 when all hidden tests pass, else 0; share, the share of them that pass"
+        "all",
+        description="reward: 1 if all hidden tests pass, else 0 (`all`), or the share of hidden tests that pass (`share`)",
     )
     time_limit: float = play(5.0, ge=0.05, le=300, description="seconds for each run of a program")
     sandbox: Mapping[str, Sequence[str]] | None = owner(
@@ -73,9 +74,9 @@ class CodeEnv(ReplyEnv[CodeOptions]):
     **Observations.** The specification with examples; what a program printed; feedback.
     **Reward.** 1 when all hidden tests pass, else 0; with `score="share"` the share of them that pass. Components:
     `accuracy/code`, `format`, `code_format`, `tags`, `repetition`.
-    **Programs** run confined, `time_limit` seconds each: no network, no processes, no files but a folder that is removed.
-    Under root they run as another user; where this is impossible, they are refused without
-    `sandbox={"accept": ["other user"]}`. After a step, `info["protections"]` names the protections that are active.
+    **Programs** run confined, for at most `time_limit` seconds each, without a network, other processes, or files outside a
+    folder that is removed afterwards. Under root they run as another user; if this is impossible, they are refused, unless
+    `sandbox={"accept": ["other user"]}` is set. After a step, `info["protections"]` names the active protections.
     **Variant.** `{"kind": "wording", "phrasing": 0..7}`: the same task with other words around it.
     **Versions.** v0: first one.
     """

@@ -43,13 +43,13 @@ class OwnLibrary(ClientVariant):
     seed: int = Field(default=0, ge=0, strict=True)
 
     def has_page(self, title: str, topic: str) -> bool:
-        """True if the library has a page, as drawn for the page's topic or for its title."""
+        """True if the library has a page. Pages of one topic (or of one title) are kept or left out together."""
         drawn = stream(self.seed, "library", self.client, self.by, topic if self.by == "topic" else normalise(title))
         return drawn.uniform() < self.share
 
 
 class CorpusSplit(Variant):
-    """Each client's library has a part of the pages; a search there does not find the others."""
+    """Each client's library has a part of the pages, and its searches find only these."""
 
     kind = "corpus_split"
     client_variant = OwnLibrary
@@ -70,7 +70,7 @@ Topics = Callable[[Fact], str]
 
 
 def search(facts: Sequence[Fact], query: str) -> str:
-    """The texts of the facts with exactly this title, else of up to three whose titles share most words with the query."""
+    """The texts of the facts whose title is the query, or else of up to three whose titles share most words with it."""
     wanted = normalise(query[:MAX_ASKED])
     about = [fact.text for fact in facts if normalise(fact.title) == wanted]
     if not about and wanted:
@@ -128,7 +128,7 @@ class Shelf:
         return self._library.make_searcher(self._held)
 
     def _search(self, query: str) -> str:
-        """The texts of at most three pages: those with exactly this title, else those that match best."""
+        """The texts of at most three pages: those whose title is the query, or else those that match it best."""
         wanted, pages, held = normalise(query[:MAX_ASKED]), self._library.pages, self._held
         places = [place for place in self._library.find_titled(wanted) if held is None or held[place]][:MAX_RESULTS]
         if not places and wanted:
@@ -154,7 +154,7 @@ def open_generated(seed: int) -> Library:
 
 
 def _find_city(base: KnowledgeBase, kind: str, one: int) -> int:
-    """The city of a page: itself, a firm's seat, or the birthplace of the person or of the work's author."""
+    """The city of a page: the city that it is about, a firm's seat, or the birthplace of the person or of the work's author."""
     if kind == "firm":
         return base.get_seat(one)
     if kind == "city":
@@ -163,14 +163,14 @@ def _find_city(base: KnowledgeBase, kind: str, one: int) -> int:
 
 
 def collect_pages(facts: Iterable[Fact]) -> Library:
-    """The paragraphs of a data set, each once; every title is a topic."""
+    """The library of a data set's paragraphs, each once; every title is a topic of its own."""
     return Library(tuple(dict.fromkeys(facts)), lambda page: normalise(page.title))
 
 
 def open_folder(folder: Path) -> Library:
     """The paragraphs of the text files in a folder and its sub-folders.
 
-    The title of a paragraph is the name of its file, its topic the folder of the file.
+    The title of a paragraph is the name of its file, and its topic is the folder of that file. Long paragraphs are divided.
     """
     if not folder.is_dir():
         raise DataError(f"library: there is no folder {format_path(folder)}")

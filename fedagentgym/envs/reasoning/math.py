@@ -51,7 +51,7 @@ def calculate(expression: str) -> str:
             `factorial` and `comb`.
 
     Returns:
-        The value as a short text, or an error message.
+        The value as a short text, rounded to ten digits if its denominator is above 10,000; or an error message.
 
     Examples:
         >>> calculate("3 * (4 + 5)"), calculate("1 / 3 + 1 / 6"), calculate("9 ** 9 ** 9"), calculate("2 +")
@@ -121,7 +121,7 @@ def _limited(value: Fraction) -> Fraction:
 
 
 def parse_math_problem(payload: Any) -> MathProblem:
-    """The record of a payload, which may be a plain mapping with `problem` and `answers` (or one `answer`)."""
+    """The `MathProblem` of a payload, which may be a plain mapping with `problem` and `answers` (or one `answer`)."""
     if isinstance(payload, MathProblem):
         return payload
     if isinstance(payload, Mapping) and isinstance(payload.get("problem"), str):
@@ -142,9 +142,9 @@ class MathOptions(ReplyOptions):
 
     verifier: Literal["exact", "math-verify", "math-verify-reply"] | None = play(
         None,
-        description="verifier of answers: exact, exact arithmetic, and math-verify for answers other than numbers; math-verify,"
-        " this library on the answer; math-verify-reply, on the whole reply; null: exact for generated tasks, math-verify for"
-        " all others",
+        description="verifier of answers: exact arithmetic for numbers and math-verify for other answers (`exact`), or"
+        " math-verify on the answer (`math-verify`) or on the whole reply (`math-verify-reply`); null: exact for generated"
+        " tasks, math-verify for all others",
     )
     compare: Sequence[Literal["exact", "math-verify", "math-verify-reply"]] = play(
         (), description="further verifiers, whose verdicts are reported but do not change the reward"
@@ -154,8 +154,8 @@ class MathOptions(ReplyOptions):
 class MathEnv(ReplyEnv[MathOptions]):
     """Solve a mathematical problem; the reply holds the reasoning and the answer.
 
-    **Tasks.** Generated: eight subjects (the categories) at five levels, all different, with exact answers; `size="tiny"` has
-    level 1 only, with operands below 20 in short sentences. Loaded: `source="gsm8k"` and others, see
+    **Tasks.** Generated: eight subjects (the categories) at five levels, no two problems alike, with exact answers;
+    `size="tiny"` has level 1 only, with small numbers in short sentences. Loaded: `source="gsm8k"` and others, see
     `docs/how-to/load-data-sets.md`.
     **Actions.** The whole reply: `<think> ... </think> <answer> 42 </answer>`; a LaTeX box counts too. With `tools=["calc"]` a
     reply may be `<tool> calc[3 * (4 + 5)] </tool>`; with `attempts=n` a wrong answer gets feedback and another try.

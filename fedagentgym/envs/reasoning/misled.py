@@ -38,10 +38,10 @@ _SUM = re.compile(r" ([+-]) (?=[1-9])(?!.* [+-] [1-9])", re.DOTALL)
 
 
 class MisledExpert:
-    """The expert of a reply environment on the task as a misled player sees it."""
+    """Plays as the expert of a reply environment does, on the task as a misled player sees it."""
 
     def __init__(self, expert: Expert, parse: Callable[[Any], Any], mislead: Callable[[Any], Any]) -> None:
-        """`parse` makes the record of a payload, `mislead` the record as this player sees it."""
+        """`parse` reads the record of a payload; `mislead` turns it into the record that this player sees."""
         self._expert, self._parse, self._mislead = expert, parse, mislead
 
     def act(self, episode: Episode) -> str:
@@ -100,7 +100,7 @@ def mislead_question(question: Question) -> Question | None:
         others = [title for title in question.path if title != answer]
         return question._replace(answers=(others[0],)) if others else None
 
-    # take the answer from a fact that is not needed, and that says of another subject what the last needed fact says
+    # take the answer from an unneeded fact that says the same of another subject as the last needed fact
     needed = [fact for fact in question.facts if fact.title in question.path and fact.text in question.solution]
     last = next((fact for fact in needed if answer in fact.text.split()), None)
     if last is None:

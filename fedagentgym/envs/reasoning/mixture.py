@@ -173,7 +173,7 @@ class MixtureOptions(EnvOptions):
         usual = (None, "default", 0, None, None)
         if self.members is not None and (self.kinds, self.size, self.seed, self.verifier, self.sandbox) != usual:
             raise ValueError(
-                "members have options of their own: leave out kinds, size, seed, verifier and sandbox beside members="
+                "members have options of their own: with members=, leave out kinds, size, seed, verifier and sandbox"
             )
         return self
 

@@ -49,7 +49,7 @@ TOOLS = {"search[name]": "shows what is known about a name"}
 
 
 def parse_question(payload: Any) -> Question:
-    """The record of a payload, which may be a plain mapping with `question` and `answers` (or one `answer`)."""
+    """The `Question` of a payload, which may be a plain mapping with `question` and `answers` (or one `answer`)."""
     if isinstance(payload, Question):
         return payload
     if isinstance(payload, Mapping) and isinstance(payload.get("question"), str):
@@ -81,12 +81,12 @@ class QAOptions(ReplyOptions):
     """The tasks, and how answers are graded."""
 
     score: Literal["exact", "f1"] = play(
-        "exact", description="reward: exact, 1 for an exact match, else 0; f1, the overlap of words"
+        "exact", description="reward: 1 for an exact match, else 0 (`exact`), or the overlap of words (`f1`)"
     )
     corpus: Literal["own", "all"] = play(
         "own",
-        description="pages that `search` covers: own, the task's facts; all, the whole generated knowledge base, or all"
-        " paragraphs of the data set",
+        description="pages that `search` covers: the task's facts (`own`), or the whole generated knowledge base or all"
+        " paragraphs of the data set (`all`)",
     )
     library: str | None = local(
         None, description="folder of text files that `search` covers instead; each paragraph is a page"
@@ -94,14 +94,14 @@ class QAOptions(ReplyOptions):
 
 
 class QAEnv(ReplyEnv[QAOptions]):
-    """Answer a question that takes several facts.
+    """Answer a question that requires several facts.
 
     **Tasks.** Generated: four types (the categories: compositional, bridge, comparison, agreement) at five levels over a
-    generated knowledge base; `size="tiny"` asks for two hops over four or fewer short facts. Loaded: `source="hotpotqa"` and
-    others, see `docs/how-to/load-data-sets.md`.
+    generated knowledge base; `size="tiny"` asks for two or three hops over at most five short facts. Loaded:
+    `source="hotpotqa"` and others, see `docs/how-to/load-data-sets.md`.
     **Actions.** The whole reply: `<think> ... </think> <answer> Oslo </answer>`. With `tools=["search"]` the facts are not
-    shown, and `<tool> search[name] </tool>` searches them, with `corpus="all"` the pages of all tasks, or with `library=` a
-    folder of texts. With `attempts=n` a wrong answer gets feedback and another try.
+    shown, and `<tool> search[name] </tool>` searches them. Instead, it searches the pages of all tasks with `corpus="all"`, or
+    a folder of texts with `library=`. With `attempts=n` a wrong answer gets feedback and another try.
     **Observations.** The facts (unless `search` is a tool) and the question; what a search found; feedback.
     **Reward.** 1 for an exact match after normalisation, else 0; with `score="f1"` the overlap of words. Components:
     `accuracy/qa` (exact match), `f1`, `format`, `tags`, `repetition`.
@@ -198,9 +198,9 @@ class QAEnv(ReplyEnv[QAOptions]):
         return parse_question(payload)._replace(answers=(), path=(), solution="")
 
     def list_procedures(self) -> Mapping[str, Procedures]:
-        """The procedures of all categories, without those of chains of facts unless questions are tiny.
+        """The procedures of all categories; unless questions are tiny, `bridge` and `compositional` are left out.
 
-        The distractors of a longer chain form no second complete chain that a misled player could follow.
+        The distractors of their longer chains form no second complete chain that a misled player could follow.
         """
         known = super().list_procedures()
         chains = () if self.options.size == "tiny" else ("bridge", "compositional")
@@ -226,7 +226,7 @@ def open_loaded(pool: TaskPool) -> Library:
 
 
 class QAExpert:
-    """Expert that looks up each supporting fact once, then answers with these facts as its reasoning."""
+    """Expert that answers with the supporting facts as its reasoning; with a search, it looks up each of them once before."""
 
     def __init__(self, searching: bool) -> None:
         self._searching = searching

@@ -131,7 +131,7 @@ class ReplyOptions(EnvOptions):
         return {name: value for name, value in super().portable.items() if name != "columns" or value is not None}
 
     def count_turns(self, usual: int) -> int:
-        """`max_turns`, or one turn for each attempt and eight more for tools."""
+        """`max_turns`, or one turn for each attempt, and eight more if there are tools."""
         return self.max_turns or self.attempts + (TURNS_WITH_TOOLS if self.tools else 0)
 
 

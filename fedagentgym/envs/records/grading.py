@@ -1,8 +1,9 @@
 """Comparison of query results, as graders of SQL compare them.
 
 Rows are compared as a multiset, and in their order only if the question asks for one. Whole numbers and texts must be
-identical, a decimal number equals another number within a tolerance, and an empty value equals an empty value. Columns may
-come in another order if it is the same on every database, because a question does not say which column is the first.
+identical, a decimal number equals another number within a tolerance, and an empty value equals an empty value. Up to four
+columns (`MAX_PERMUTED_COLUMNS`) may come in another order, the same on every database, because a question does not say
+which column is the first.
 """
 
 from __future__ import annotations

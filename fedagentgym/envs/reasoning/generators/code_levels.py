@@ -1,4 +1,4 @@
-"""Programming tasks in six families at five levels: a specification of several steps from a small language of steps.
+"""Programming tasks in six families at five levels. A specification consists of several steps from a fixed set of steps.
 
 A step has three parts that were written independently: its sentence in the specification, its line in the solution, and
 the function that performs it. Expected results come from these functions; a test checks that the lines do the same.
@@ -356,7 +356,7 @@ NEW_STEPS = {
 
 
 SPARE = 9
-"""Number of specifications that each problem of a form has to itself, so that at least one of them makes a problem."""
+"""Number of specifications that are reserved for each problem of a form, so that at least one of them makes a problem."""
 
 
 def _make_program(
@@ -379,7 +379,7 @@ def _make_program(
 def _continue(steps: Sequence[Step], number: int, left: Any, trace: Sequence[Any]) -> Any:
     """The final result if `left` is the value before the step of this number; `trace` has the right values before each step.
 
-    As soon as the value is right, the result is the right one.
+    As soon as a value equals the right one, so does the result.
     """
     for place in range(number, len(steps)):
         if left == trace[place]:
@@ -407,7 +407,7 @@ def _list_mutants(name: str, steps: Sequence[Step]) -> list[Callable[[Sequence[A
 
 
 def _make_pipeline(name: str, inputs: Inputs, ends: bool, *steps: Step) -> Program | None:
-    """A program of steps on one argument. It returns the value after the last step, unless this step `ends` it with a return."""
+    """A program of steps on one argument. It returns the value after the last step; if `ends`, this step is itself a return."""
     what = {"n": "a whole number n", "xs": "a list of whole numbers xs", "s": "a text s"}[name]
     said = [step.said for step in steps] + ([] if ends else ["return the result"])
     numbered = " ".join(f"({number}) {part}." for number, part in enumerate(said, start=1))
@@ -428,7 +428,7 @@ def _make_pipeline(name: str, inputs: Inputs, ends: bool, *steps: Step) -> Progr
 def _make_pipeline_levels(
     name: str, inputs: Inputs, steps: Sequence[Step], last: Sequence[Step] = (), unseen: bool = False
 ) -> tuple[tuple[Form[Program], ...], ...]:
-    """A form for each level, with one step more than at the level before; with `unseen` the first step is a new one."""
+    """A form for each level, with one step more than at the level before; with `unseen`, the first step is one of `NEW_STEPS`."""
     make = partial(_make_pipeline, name, inputs, bool(last))
     usual = [step for step in steps if step.usual]
     ends = (last,) if last else ()

@@ -49,7 +49,8 @@ INPUTS = {
 
 
 def _make_templates(name: str, *rows: tuple[str, str, Meaning, *tuple[range, ...]]) -> tuple[Form[Program], ...]:
-    """The forms with this input. A row has the question, the expression solving it, its meaning, and the ranges of numbers."""
+    """The forms with this input. A row has the question, the expression that solves it, a function of the same meaning, and
+    the ranges of the two numbers."""
     forms = []
     for said, written, meaning, *ranges in rows:
         drawn = (*ranges, *(FIRST, SMALL)[len(ranges) :])

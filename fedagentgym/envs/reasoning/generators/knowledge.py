@@ -1,7 +1,7 @@
 """A generated knowledge base: people, works, cities, countries and firms, with a page about each except the countries.
 
 Everything follows from the seed by permutations. So names are unique, no two people are born in the same month of the same
-year, every city has ten residents by birth, and every country has ten cities. Questions can be balanced by construction.
+year, every city has ten residents by birth, and every country has ten cities. This makes balanced questions possible.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ NAMES: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
 
 
 class KnowledgeBase:
-    """Entities are numbers of their kind; the methods give names, relations and pages.
+    """A knowledge base in which an entity is a number within its kind; the methods give names, relations and pages.
 
     `residents` are the people born in each city, `employees` those of each firm, `cities` those of each country.
     """

@@ -1,4 +1,4 @@
-"""Mathematics for very small models: level 1, operands below 20, one or two steps, short regular sentences.
+"""Mathematics for very small models: level 1, numbers below 100, one or two steps, short regular sentences.
 
 A very small model learns sums, differences and products as facts. The forms share some hundred facts and combine them in
 thousands of ways. So an unseen problem is made of steps that were seen, and training on some problems helps with others.

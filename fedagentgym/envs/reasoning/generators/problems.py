@@ -2,8 +2,8 @@
 
 A `Form` is one kind of problem with a finite space of parameters. A `ProblemSequence` holds the forms of one cell
 (subject and level) and numbers their problems in an order that depends on the seed. Number j of a sequence is always
-the same problem, no two numbers give the same one, and no list of problems is stored. Where some parameters make no
-problem, each number has several sets of parameters to itself. Splits are ranges of numbers, so they are disjoint by
+the same problem, no two numbers give the same one, and no list of problems is stored. If some parameters make no
+problem, several sets of parameters are reserved for each number. Splits are ranges of numbers, so they are disjoint by
 construction.
 """
 
@@ -24,7 +24,7 @@ from fedagentgym.envs.verifiers.code import Call, Checks
 class MathProblem(NamedTuple):
     """The content of a mathematics task.
 
-    `answers` are the golds, any of which counts. `solution` has the steps of a worked solution, which are the expert's
+    `answers` are the gold answers, one of which suffices. `solution` has the steps of a worked solution, which are the expert's
     reasoning. `formal` restates a generated problem as an expression for sympy or brute force, to check the answer.
     """
 
@@ -49,9 +49,9 @@ class Fact(NamedTuple):
 class Question(NamedTuple):
     """The content of a question task.
 
-    `facts` are the texts for answering it, support and distractors, in the order in which they are shown. `path` lists the
-    titles to look up, in order. `solution` is the support in words, which is the expert's reasoning. `options` are the
-    letters and texts of a multiple choice.
+    `facts` are the supporting and the distracting texts, in the order in which they are shown. `path` lists the titles to look
+    up, in order. `solution` is the text of the supporting facts, which is the expert's reasoning. `options` are the letters
+    and texts of a multiple choice.
     """
 
     question: str
@@ -66,7 +66,7 @@ TESTS, RESULTS, CANDIDATES, SEARCHED = 10, 3, 10, 500
 
 
 class Program(NamedTuple):
-    """The content of a programming task: the specification, hidden tests, and a solution (the gold)."""
+    """The content of a programming task: the specification, hidden tests, a solution (the gold), and the expert's reasoning."""
 
     statement: str
     tests: Checks
@@ -197,8 +197,8 @@ def split_words(text: str) -> tuple[str, ...]:
 class Form(NamedTuple, Generic[P]):
     """One kind of problem: the ranges of its parameters, and the function that makes a problem from them.
 
-    If some parameters make no problem, each number has at least `spare` sets of parameters to itself; its problem is made from
-    the first set that works.
+    If some parameters make no problem, at least `spare` sets of parameters are reserved for each number; its problem is made
+    from the first set that works.
     """
 
     ranges: tuple[Sequence[Any], ...]

@@ -1,8 +1,8 @@
 """Multi-hop questions over the knowledge base, in four types at five levels.
 
-A level fixes the number of hops and how many distracting pages lie among the supporting ones: 2, 6, 6, 10 and 14.
-A compositional or bridge question takes two hops at levels 1 and 2, three at levels 3 and 4, and four at level 5. At these
-levels a comparison or an agreement takes two, four and six pages, half of them for each side.
+A level fixes the number of hops and of distracting pages: 2, 6, 6, 10 and 14 pages at levels 1 to 5. A compositional or
+bridge question takes two hops at levels 1 and 2, three at levels 3 and 4, and four at level 5. A comparison or an agreement
+takes two pages at levels 1 and 2, four at levels 3 and 4, and six at level 5, half of them for each side.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Chain(NamedTuple):
 
 
 def _follow(base: KnowledgeBase, path: str, one: int) -> Chain:
-    """Follow a path from one entity. It names the entity's kind and then the steps, as in `work author birthplace`."""
+    """Follow a path from one entity. The path names the entity's kind and then the steps, as in `work author birthplace`."""
     start, *steps = path.split()
     chain = Chain(start, one, (), base.get_name(start, one))
     for step in steps:
@@ -58,7 +58,7 @@ def _follow(base: KnowledgeBase, path: str, one: int) -> Chain:
 
 
 def _make_question(base: KnowledgeBase, level: int, text: str, answer: str, support: Sequence[Fact]) -> Question:
-    """A question with its support among distracting pages; the question and its level determine these and their order."""
+    """A question with its support among distracting pages. Its text and level determine these pages and the order of all."""
     draw = stream(level, "question", text)
     pages = {fact.title: fact for fact in support}
     wanted = len(pages) + DISTRACTORS[level - 1]
@@ -138,7 +138,7 @@ Asked = tuple[tuple[tuple[str, str], ...], ...]
 
 
 class Templates(NamedTuple):
-    """The paths at every level; for bridges and agreements, each path with what is asked about its end."""
+    """The paths at every level; for bridges and agreements, each path with the property of its end that is asked for."""
 
     compositional: Paths
     bridge: Asked

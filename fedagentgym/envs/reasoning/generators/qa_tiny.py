@@ -1,4 +1,4 @@
-"""Questions for very small models: two hops over a handful of one-sentence facts, names drawn from a few dozen.
+"""Questions for very small models: two or three hops over at most five one-sentence facts, with a few dozen names.
 
 Every task has its own facts, so that nothing can be memorised; only the method can be learned.
 """
@@ -88,7 +88,7 @@ TINY_QUESTIONS: dict[str, tuple[Form[Question], ...]] = {
     ),
     "agreement": (Form((ORDERED_PEOPLE, ORDERED_CITIES, (True, False), range(10)), _same_city),),
 }
-# ---- templates of the split `unseen` only: other questions about such facts -----------------------------------------
+# ---- templates of the split `unseen` only: other questions about the same kinds of facts ----------------------------
 
 
 def _friend_country(people: Pair, cities: Pair, lands: Pair) -> Question:

@@ -274,7 +274,7 @@ def _divide(found: Loaded, request: Request) -> Loaded:
     if request.merge_splits:
         if source.test_only:
             raise OptionError(
-                f"merge_splits makes every task a training task, and {request.name} is a test set: leave it out"
+                f"merge_splits makes every task a training task, and {request.name} is a test set: leave merge_splits out"
             )
         tasks = tuple(task._replace(split="train") for task in tasks)
         made_of["merge_splits"] = True

@@ -118,7 +118,7 @@ def choose_subset(root: Path, files: Sequence[Path], subsets: Mapping[str, Seque
         return list(files)
     if chosen not in found:
         raise DataError(
-            f"{root} holds the configurations {join_names(sorted(present))}, and not {chosen!r}: say subset="
+            f"{root} holds the configurations {join_names(sorted(present))}, and not {chosen!r}: choose one with subset="
         )
     return found[chosen]
 
