@@ -32,18 +32,6 @@ def data() -> None:
 @SUBSET
 def add(name: str, source: Path | None, subset: str | None) -> None:
     """Check a copy of a data set and install it. Without --from it is downloaded from its publisher."""
-    _install(name, source, subset)
-
-
-@data.command(epilog="Example: fedagentgym data fetch gsm8k")
-@NAME
-@SUBSET
-def fetch(name: str, subset: str | None) -> None:
-    """Download a data set from its publisher and install it, like data add without --from."""
-    _install(name, None, subset)
-
-
-def _install(name: str, source: Path | None, subset: str | None) -> None:
     chosen = find_data_set(name)
     if source is not None and not source.exists():
         raise DataError(f"cannot install {chosen.name} from {source}: there is no such file or folder")

@@ -77,7 +77,7 @@ def test_every_shell_has_a_script(
     shown = capsys.readouterr().out
     assert VARIABLE in shown and not list(tmp_path.iterdir())
     assert main(["--install-completion", shell]) == 0
-    place = Path(capsys.readouterr().out.rpartition(": ")[2].strip())
+    place = Path(capsys.readouterr().out.removeprefix("wrote ").partition(": ")[0])
     assert place.is_relative_to(tmp_path) and place.read_text().strip() == shown.strip()
 
 

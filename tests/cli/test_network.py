@@ -1,4 +1,4 @@
-"""No command opens a connection but those that are made for it: `data add`, `data fetch`, `model add`; agents that call a server;
+"""No command opens a connection but those that are made for it: `data add`, `model add`; agents that call a server;
 and Flower's own programs. `tests/fuzz/test_commands.py` blocks connections too, for every command with every option."""
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def test_an_empty_text_is_no_path(
         ("label Guess --temperature 0.5", "--temperature does nothing to the agent 'handicapped'"),
         ("label Guess --agent tiny --turns 3", "--turns does nothing to the agent 'tiny'"),
         ("model add smollm2 --revision main", "--revision is for a model of the hub"),
-        ("data fetch math --subset en", "subset"),
+        ("data add math --subset en", "subset"),
         ("split compare split.json --env Guess", "leave it out"),
         ("split make uniform --env Guess --clients 3 --tasks-per-client 5 --omega 1", "has no parameter 'omega'"),
         ("play Guess --client 1", "--client-split is missing"),

@@ -91,7 +91,6 @@ LINES: dict[str, tuple[str, ...]] = {
     "client check": ("client.yaml --run run.yaml",),
     "client report": ("!nothing",),
     "data add": ("!webshop --from nothing",),
-    "data fetch": ("!nothing",),
     "data check": ("!gsm8k --from nothing",),
     "data list": ("",),
     "model add": ("exported --name mine",),

@@ -75,7 +75,6 @@ GOOD: dict[str, tuple[str, ...]] = {
     "client report": ("folder",),
     "client check": ("folder", "--run", "good.yaml"),
     "data add": ("webshop", "--from", "folder"),
-    "data fetch": ("nothing",),
     "data check": ("gsm8k", "--from", "rows.jsonl"),
     "data list": (),
     "model add": ("folder",),

@@ -77,7 +77,7 @@ def resolve_games_folder(games: str | os.PathLike[str]) -> Path:
         folder = data_folder("alfworld")
         if not folder.is_dir():
             raise DataError(
-                "the real ALFWorld games are not installed: `fedagentgym data fetch alfworld` downloads them, "
+                "the real ALFWorld games are not installed: `fedagentgym data add alfworld` downloads them, "
                 "`fedagentgym data add alfworld --from FOLDER` imports a copy"
             )
         return folder
