@@ -76,8 +76,7 @@ def count_payload_bytes(message: Message) -> int:
 
 
 def count_fedgrpo_bytes() -> Mapping[str, float]:
-    """The bytes of FedGRPO. Up: one bit per auxiliary example and client, one number per candidate and expert. Down: the
-    texts."""
+    """FedGRPO's bytes. Up: one bit per auxiliary example and client, one number per candidate and expert. Down: texts."""
     bits = count_payload_bytes(Message(scores={"right": np.zeros((AUXILIARY + 7) // 8, dtype=np.uint8)}))
     scores = count_payload_bytes(Message(scores={"scores": make_zeros(1, CANDIDATES)}))
     question = count_payload_bytes(

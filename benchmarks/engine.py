@@ -189,8 +189,7 @@ WARM_UP_TURNS = 2
 
 
 class SpeedTargets(NamedTuple):
-    """The targets of a size: least speed-ups, greatest share of environment time (%), and the turns and rounds that are
-    played."""
+    """The targets of a size: least speed-ups, greatest share of environment time (%); then the turns and rounds to play."""
 
     modules: float
     own: float

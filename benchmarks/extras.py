@@ -1,4 +1,5 @@
 """The extras that resolve under the constraints files, and why the others do not: by `uv pip compile`, which installs nothing.
+
 One set of pins cannot serve every library: requirements may conflict with each other, or with a version that the tests need.
 """
 

@@ -64,8 +64,7 @@ def run(quick: bool = False, clients: int | None = None) -> list[Measurement]:
 
 
 def _measure_ratios(rounds: int) -> list[Measurement]:
-    """Rounds of 5 MB a client, each compared with copying and hashing the bytes that arrive: replies, and clients' states if
-    kept."""
+    """Rounds of 5 MB a client, each compared with copying and hashing the bytes that arrive: replies, and states if any."""
     ways = {
         "in this process": (IdleAlgorithm(CLIENTS), 0),
         "in this process, 10 MB of state a client": (IdleAlgorithm(CLIENTS, kept=2), 0),
