@@ -1,6 +1,6 @@
-"""Measurements and tables of this repository: `python -m benchmarks NAME`. They are no part of the installed package.
+"""Measurements and tables of this repository: `python -m benchmarks NAME`. They are not part of the installed package.
 
-A benchmark is a function `run(quick)` that returns its figures. What it writes is placed below the root of the repository.
+A benchmark is a function `run(quick)` that returns its figures. It writes its files below the root of the repository.
 """
 
 from pathlib import Path

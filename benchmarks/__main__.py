@@ -107,7 +107,7 @@ def measure(names: Sequence[str], quick: bool, as_json: bool, **options: Any) ->
     varied = {option: value for option, value in options.items() if value is not None}
     for name, benchmark in runs:
         if unknown := set(varied) - set(signature(benchmark).parameters):
-            raise OptionError(f"the benchmark {name!r} takes no --{min(unknown)}: see --help for what does")
+            raise OptionError(f"the benchmark {name!r} takes no --{min(unknown)}: --help names the benchmarks that do")
     for name, benchmark in runs:
         figures = benchmark(quick, **varied)
         if as_json:

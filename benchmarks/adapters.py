@@ -1,8 +1,8 @@
-"""Rollouts of several adapters on one model: clients in turns against one batch (`federation.together`), side by side.
+"""Rollouts of several adapters on one model: one client after the other, compared with one batch (`federation.together`).
 
-Every client has its own adapter of rank 8 and several rows, each with a prompt and replies that do not end early. Both ways
-draw the same tokens, and their log-probs are compared too. Times are processor seconds of one thread: the best of some trials,
-in which the two ways alternate.
+Every client has its own adapter of rank 8 and several rows, each with a prompt and replies that do not end early. Both ways draw
+the same tokens, and their log-probs are compared too. A time is the least processor time of several trials in one thread; the two
+ways alternate.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Load(NamedTuple):
 
 
 def run(quick: bool = False) -> list[Measurement]:
-    """Rollouts of 4 and 8 adapters in one batch, against the same in turns: tiny agents, and SmolLM2 if it was added."""
+    """Rollouts of 4 and 8 adapters in one batch, compared with one adapter after the other: tiny agents, and SmolLM2 if added."""
     from fedagentgym.agents.model.loading import use_threads
 
     loads = [Load(4, 24, 4)] if quick else [Load(4, 32, 12), Load(16, 32, 12)]
@@ -79,7 +79,7 @@ def _time(call: Callable[[], list[list[Completion]]]) -> tuple[float, list[Compl
 
 
 def _play(policy: TorchPolicy, weights: Any, client: int, load: Load) -> list[Completion]:
-    """A client's rollout: load its adapter, read its prompts, and reply some times."""
+    """Load a client's adapter, read its prompts, and generate several replies."""
     policy.set_weights(weights)
     draw, decoding = generator(client, "prompts"), Decoding(max_new_tokens=load.reply)
     streams = [stream(client, "say", row) for row in range(load.rows)]
@@ -99,7 +99,7 @@ def _draw_ids(policy: TorchPolicy, draw: Any, load: Load) -> list[list[int]]:
 
 
 def _draw_adapter(policy: TorchPolicy, client: int) -> dict[str, Any]:
-    """An adapter that changes the policy; an untrained one would not."""
+    """A random adapter that changes the policy; an untrained adapter would not change it."""
     draw = generator(client, "adapter")
     return {
         name: (array + 0.02 * draw.standard_normal(array.shape)).astype(array.dtype)

@@ -1,7 +1,7 @@
 """The speed of play and learning with language models: parts of the engine, dialogues, and policy steps, at several sizes.
 
-Everything runs in one thread, next to its counterpart of transformers or TRL in the same process. Models are untrained, except
-SmolLM2-135M, which is measured if `fedagentgym model add smollm2` has added it.
+Everything runs in one thread, and is compared with its counterpart in transformers or TRL in the same process. Models are
+untrained, except SmolLM2-135M, which is measured if `fedagentgym model add smollm2` has added it.
 """
 
 from __future__ import annotations

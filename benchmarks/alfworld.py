@@ -1,9 +1,9 @@
-"""ALFWorld's two engines side by side in one run: the same games, the same commands; and what many episodes need.
+"""ALFWorld's two engines compared in one run, on the same games and commands, and the memory of many episodes.
 
 The real engine's times are taken inside its own process, so that talking to it is not counted against it. A reset of the
-real engine loads, translates and starts the game. For the native engine two resets are shown: the first of a game, with
-generating it and deriving its tables, and any later one. Both engines play one game before the clock starts, and the native
-one also lays out some rooms: thousands of games share a few rooms, so a room's cost does not count for one game.
+real engine loads, translates and starts the game. For the native engine two times are shown: the first reset of a game, which
+generates the game and derives its tables, and later resets. Both engines play one game before the clock starts. The native engine
+also lays out some rooms before: thousands of games share a few rooms, so one game is not charged for a room.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _sample_commands(env: ALFWorldEnv, episode: Episode, steps: int, draws: Stre
 
 
 def _time_steps(env: ALFWorldEnv, start: Episode, commands: Sequence[str]) -> float:
-    """Seconds per step with everything a player gets: text, admissible commands, verdict, episode."""
+    """Seconds per step, including everything that a player gets: text, admissible commands, verdict, episode."""
     rounds = max(1, REPEATS // len(commands))
     began = time.perf_counter()
     for _ in range(rounds):
@@ -113,14 +113,14 @@ def _time_steps(env: ALFWorldEnv, start: Episode, commands: Sequence[str]) -> fl
 
 
 def _measure_many_episodes(count: int) -> Measurement:
-    """Measured in a process of its own, where nothing else is allocated or freed meanwhile."""
+    """Measure the memory of many episodes in a separate process, where nothing else is allocated or freed in the meantime."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         grown = pool.submit(_measure_growth, count).result()
     return Measurement(f"memory of {count:,} episodes under way", grown, "MB", "under 500")
 
 
 def _measure_growth(count: int) -> float:
-    """The megabytes that episodes take once all rooms are known."""
+    """The megabytes that episodes take after all rooms were laid out."""
     env = open_env(ALFWorldEnv, size="full")
     env.reset_many([env.pool.ids[-1 - number] for number in range(ROOMS)], range(ROOMS))
     before = _get_allocated_megabytes()
@@ -134,13 +134,13 @@ def _measure_growth(count: int) -> float:
 
 
 def _get_allocated_megabytes() -> float:
-    """Anonymous memory: pages of files count for nothing, since the system takes and returns them as it likes."""
+    """Megabytes of anonymous memory. Pages of files are not counted, since the system may drop and reload them at any time."""
     status = Path("/proc/self/status").read_text("ascii")
     return int(status.split("RssAnon:")[1].split()[0]) * 1024 / 1e6
 
 
 def _measure_index(count: int) -> list[Measurement]:
-    """Opening the kept index of as many games as are published; a few games stand in for all, copied."""
+    """Time the first reading of a folder of games, all copies of one game, and the opening of its cached index."""
     with tempfile.TemporaryDirectory(dir=_ensure_folder(cache_folder("alfworld"))) as temporary:
         folder = Path(temporary)
         source = write_game(
@@ -208,7 +208,7 @@ def run_houses(quick: bool = False) -> list[Measurement]:
 
 
 def _count_expert_turns(env: TextEnv, task: Task) -> int | None:
-    """After how many turns the expert wins a task, if it does."""
+    """The number of turns in which the expert wins a task; None if it does not win."""
     (episode,), expert = env.reset_many([task], [0]), env.expert()
     while not episode.over:
         (episode,) = env.step_many([episode], [expert.act(episode)])

@@ -1,4 +1,4 @@
-"""The audit page, `docs/reference/audit.md`: what was tried against graders, tests of programs, losses, splits and runs.
+"""The audit page, `docs/reference/audit.md`: the attacks on graders, tests of programs, losses, splits and runs.
 
     python -m benchmarks audit                  every section, and the page
     python -m benchmarks audit-probes           one section, and its place on the page
@@ -34,7 +34,7 @@ SECTIONS: dict[str, Callable[[bool], Findings]] = {
     "kills": find_kills,
     "faults": find_faults,
 }
-"""The place of each section on the page, and what finds it."""
+"""The place of each section on the page -> the function that finds its figures."""
 
 
 def run(quick: bool = False) -> list[Measurement]:
@@ -43,7 +43,7 @@ def run(quick: bool = False) -> list[Measurement]:
 
 
 def run_section(name: str, quick: bool) -> list[Measurement]:
-    """Find one section, and write it to the page unless it is the quick form."""
+    """Compute the figures of one section, and write them to the page unless `quick`."""
     found = SECTIONS[name](quick)
     if not quick:
         write_place(PAGE, name, found.to_markdown())

@@ -15,9 +15,9 @@ from fedagentgym.leaderboard.results import Result
 from fedagentgym.leaderboard.suite import load_suite
 
 SUCCESS, AREA = "success", "area"
-"""After the last round; and the area under the curve, which is the mean over the run on `val`."""
+"""Success after the last round, and the area under the curve, which is the mean success over the run on `val`."""
 OWN_WORLD, OWN_MIXTURE = "own_world", "own_mixture"
-"""The mean of the clients' own policies, on tasks of all categories; and on the categories of each client."""
+"""The mean success of the clients' own policies on tasks of all categories, and on each client's own categories."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def list_played(results: Path) -> list[Panel]:
 
 
 def compare(panel: Panel, results: Path, measure: str = SUCCESS) -> list[tuple[str, Spread]]:
-    """The rows of a panel by their titles: a measure less that of the base in the same worlds."""
+    """The title of each row of a panel, with its measure minus that of the base row in the same worlds."""
     suite = load_suite(panel.suite)
     (scenario,) = suite.scenarios
     found = {}

@@ -1,9 +1,9 @@
-"""One run of every row of the leaderboard's methods, played again: are its bits those that are committed?
+"""Play one run of every row of the leaderboard's methods again, and compare its bits with the committed ones.
 
     python -m benchmarks cells-again
 
-A row's number chooses the scenario and the seed, so that the rows of a suite try several. Processors of another kind and other
-versions of torch round differently: there bits may differ without a fault.
+A row's number chooses the scenario and the seed, so that the rows of a suite cover several. Other processors and other versions
+of torch round differently; on them bits may differ without a fault.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RESULTS = Path(__file__).parents[1] / "leaderboard" / "results"
 
 
 def run(quick: bool) -> list[Measurement]:
-    """Rows whose run has equal bits, for each suite; `--quick` plays the first row of each."""
+    """The number of rows of each suite whose run has equal bits; `--quick` plays the first row of each suite."""
     found = []
     for one in read_suites([RESULTS]):
         if one.suite.track == "methods":
@@ -35,7 +35,7 @@ def run(quick: bool) -> list[Measurement]:
 
 
 def count_same(rows: Sequence[Result]) -> int:
-    """The number of rows of which a run has equal bits; each is named as soon as it was played."""
+    """The number of rows whose run has equal bits; the result of each row is printed as soon as it was played."""
     same = 0
     with TemporaryDirectory() as folder:
         for number, row in enumerate(rows):
@@ -47,7 +47,7 @@ def count_same(rows: Sequence[Result]) -> int:
 
 
 def play_again(row: Result, number: int, root: Path) -> str | None:
-    """Play one of a row's runs; returns its name if any of its episodes, or the policy that played them, differs."""
+    """Play one of a row's runs. Return the run's name if an episode or the policy that played it differs, else None."""
     whole = open_entry(row.suite, make_baseline(row.suite, row.name), root)
     chosen = whole.runs[number % len(whole.runs)]
     play([replace(whole, runs=(chosen,))], workers=1)

@@ -1,9 +1,9 @@
-"""The claims of the papers beside what was measured here: docs/experiments/claims.md, from claims.yaml and the committed results.
+"""The claims of the papers compared with measurements: docs/experiments/claims.md, from claims.yaml and the committed results.
 
     python -m benchmarks claims
 
-A claim has evidence: a comparison of a suite, corrected as on its page, or of a table; and what would support the claim. Nothing
-of the page is typed: a new result changes its verdicts, and a claim without one is shown as not tried.
+A claim has evidence. Each piece of evidence is a comparison of a suite, corrected as on the suite's page, and the outcome that
+would support the claim. No verdict is typed by hand: a new result changes it, and a claim without a result is "not tried".
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ PAGE = ROOT / "docs" / "experiments" / "claims.md"
 MEAN = "mean"
 SUPPORTED, CONTRADICTED, EQUAL, OPEN, UNTRIED = "supported", "contradicted", "equal", "not decided", "not tried"
 UNSEARCHED = "\\*"
-"""Marks a suite whose rows were not all searched for their settings."""
+"""Marks a suite in which the settings of some rows were not searched."""
 
 
 class Evidence(Settings):
-    """A comparison of two rows, or of a suite's gain in two scenarios; and what would support the claim."""
+    """A comparison of two rows, or of a suite's gain in two scenarios, and the outcome that would support the claim."""
 
     about: str
     suite: str
@@ -55,7 +55,7 @@ class Evidence(Settings):
 
 
 class Claim(Settings):
-    """A claim of a paper, where it stands there, and what bears on it here."""
+    """A claim of a paper, its place in the paper, and the evidence of this repository."""
 
     claim: str
     where: str
@@ -69,7 +69,7 @@ def read_claims() -> dict[str, list[Claim]]:
 
 
 def judge(found: Difference, expects: str) -> str:
-    """The verdict of a difference, corrected with all of its page, on a claim.
+    """The verdict on a claim by a difference, which was corrected with all comparisons of its page.
 
     >>> judge(Difference(0.1, adjusted=0.001), "above"), judge(Difference(0.1, adjusted=0.001), "equal")
     ('supported', 'contradicted')
@@ -92,14 +92,14 @@ Pair = tuple[str | None, str | None]
 
 @dataclass(frozen=True)
 class Found:
-    """The differences of committed results: of suites as on their pages, and in measures that evidence asks for."""
+    """The differences of committed results: those on the suites' pages, and those in other measures that evidence names."""
 
     suites: Mapping[str, list[Compared]]
     measured: Mapping[Evidence, Difference]
 
 
 def find_differences(asked: Iterable[Evidence], results: Path = RESULTS) -> Found:
-    """All comparisons of the suites that have results, and those that the evidence asks for."""
+    """All comparisons of the suites that have results, and those in the measures that evidence names."""
     suites = {one.suite.name: compare_suite(one.suite, one.tabulate()) for one in read_suites([results])}
     more = [one for one in asked if one.measure is not None]
     measured = [_compare_measures(each, [one for one in more if one.suite == each.suite], results) for each in PAGES]
@@ -107,7 +107,7 @@ def find_differences(asked: Iterable[Evidence], results: Path = RESULTS) -> Foun
 
 
 def _compare_measures(page: SuitePage, asked: Sequence[Evidence], results: Path) -> dict[Evidence, Difference]:
-    """The differences in the measures that are asked for of a suite, in a correction of their own; none if it was not played."""
+    """The differences of a suite in the measures that evidence names, corrected together; empty if the suite was not played."""
     played = read_suite(page.suite, results, page.diagnostics) if asked else None
     if played is None:
         return {}
@@ -148,13 +148,13 @@ def find_difference(one: Evidence, differences: Found) -> Difference | None:
 
 
 def turn(found: Difference) -> Difference:
-    """The second less the first."""
+    """The same comparison with the two sides exchanged."""
     low, high = (None if end is None else -end for end in (found.high, found.low))
     return replace(found, mean=-found.mean, low=low, high=high, values=tuple(-value for value in found.values))
 
 
 def write_table(claims: Mapping[str, list[Claim]]) -> tuple[str, dict[str, int]]:
-    """The tables of the page, one a paper, and how often each verdict was given."""
+    """The tables of the page, one for each paper, and the number of times that each verdict was given."""
     differences = find_differences(evidence for own in claims.values() for one in own for evidence in one.evidence)
     lines, counts = [], dict.fromkeys((SUPPORTED, CONTRADICTED, EQUAL, OPEN, UNTRIED), 0)
     for paper, own in claims.items():
@@ -184,7 +184,7 @@ def write_table(claims: Mapping[str, list[Claim]]) -> tuple[str, dict[str, int]]
 
 
 def format_difference(found: Difference) -> str:
-    """In points, with its interval."""
+    """A difference in points, with its interval if it has one."""
     mean = format_fixed(100 * found.mean, 1, "+")
     if found.ends is None:
         return mean
@@ -193,14 +193,14 @@ def format_difference(found: Difference) -> str:
 
 
 def find_page(suite: str) -> str:
-    """The page that has a place for the results of a suite."""
+    """The name of the page that has the markers of a suite."""
     begin, _ = make_marks(suite)
     (page,) = (page for page in sorted(PAGE.parent.glob("*.md")) if begin in page.read_text("utf-8"))
     return page.name
 
 
 def write_claims(quick: bool = False) -> list[Measurement]:
-    """Write docs/experiments/claims.md: the claims of the papers beside what was measured here, from the committed results."""
+    """Write the tables of docs/experiments/claims.md from the committed results."""
     text, counts = write_table(read_claims())
     write_atomic(PAGE, fill_place(PAGE.read_text("utf-8"), "claims", text))
     return [Measurement(verdict, count, "lines") for verdict, count in counts.items()]

@@ -2,7 +2,7 @@
 
 Ranks, rounds, clients and questions are those of the preset `paper-fedgrpo`. The messages are built from the shapes of the
 models' layers (no weights are needed: an array that repeats one zero has the size of a real one). Their payload is counted,
-without the encoding around it. Text is counted at a stated mean length, since no paper publishes one.
+without the encoding around it. Text is counted at a mean length stated here, since no paper publishes one.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def count_payload_bytes(message: Message) -> int:
 
 
 def count_fedgrpo_bytes() -> Mapping[str, float]:
-    """Up: one bit per auxiliary example and client, one number per candidate and expert. Down: the texts."""
+    """FedGRPO's bytes. Up: one bit per auxiliary example and client, one number per candidate and expert. Down: texts."""
     bits = count_payload_bytes(Message(scores={"right": np.zeros((AUXILIARY + 7) // 8, dtype=np.uint8)}))
     scores = count_payload_bytes(Message(scores={"scores": make_zeros(1, CANDIDATES)}))
     question = count_payload_bytes(
@@ -90,7 +90,7 @@ def count_fedgrpo_bytes() -> Mapping[str, float]:
 
 
 def count_dpsda_bytes() -> Mapping[str, float]:
-    """Up: a histogram per iteration and client. Down: the candidates."""
+    """The bytes of DPSDA-FL. Up: a histogram per iteration and client. Down: the candidates."""
     votes = count_payload_bytes(Message(scores={"votes": make_zeros(SYNTHETIC_CANDIDATES)}))
     texts = count_payload_bytes(Message(text={"candidates": ["x" * QUESTION_TEXT] * SYNTHETIC_CANDIDATES}))
     exchanged = SYNTHETIC_ITERATIONS * CLIENTS
@@ -98,7 +98,7 @@ def count_dpsda_bytes() -> Mapping[str, float]:
 
 
 def run(quick: bool = False) -> list[Measurement]:
-    """Bytes that the papers' protocols send, from the same settings."""
+    """The bytes that each method sends under the settings of FedGRPO's figure 2."""
     found = []
     for direction, size in count_fedgrpo_bytes().items():
         note = PUBLISHED["fedgrpo"] if direction == "up" else "left out of the paper's number"

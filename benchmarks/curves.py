@@ -40,8 +40,8 @@ def read_curve(folder: Path) -> tuple[Point, ...]:
 def compute_area(curve: Sequence[Point]) -> float:
     """Mean success over the run: the area under the curve over episodes (trapezoids), divided by their number.
 
-    Before the first point, while a method prepares, the success of that point counts. The area of a run without episodes is the
-    success of its last point.
+    Episodes before the first point, in which a method prepares, count with the success of the first point. The area of a run
+    without episodes is the success of its last point.
     """
     length = curve[-1].episodes
     if length <= 0:

@@ -1,8 +1,9 @@
 """Tokens per second of the engine's parts, and the share of the machine's own matrix product that they reach.
 
-Rows of random tokens, no two alike, go through prefill and decode, and the same rows through `generate` of transformers; the
-update is that of a policy step (`policy_step.py`). Useful arithmetic is counted: two operations for each weight of a matrix
-that a token meets (the head only where logits are wanted), and the products of attention; a backward pass counts twice.
+Rows of random tokens, no two alike, go through prefill and decode, and the same rows through `generate` of transformers. The
+update is that of a policy step (`policy_step.py`). Only useful arithmetic is counted: two operations for each weight of a matrix
+by which a token is multiplied (the head only where logits are needed), and the products of attention. A backward pass counts
+twice.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class EngineSpeed:
 
 @dataclass(frozen=True)
 class ModelCost:
-    """Operations that a token costs: in the layers, in the head, and in attention to each token before it."""
+    """Operations for one token: in the layers, in the head, and in attention for each earlier token."""
 
     layers: float
     head: float
@@ -57,7 +58,7 @@ class ModelCost:
 
     @classmethod
     def of(cls, model: Any) -> ModelCost:
-        """Counted from the model's own linear layers."""
+        """The cost of a model, counted from its linear layers."""
         import torch
 
         sizes = {name: m.weight.numel() for name, m in model.named_modules() if isinstance(m, torch.nn.Linear)}
@@ -73,7 +74,7 @@ class ModelCost:
         return batch.rows * (batch.prompt * (self.layers + self.attention * batch.prompt / 2) + self.head)
 
     def count_decode(self, batch: Batch) -> float:
-        """Operations of the replies, whose tokens all need logits."""
+        """Operations of the replies; all their tokens need logits."""
         context = batch.prompt + batch.reply / 2
         return batch.rows * batch.reply * (self.layers + self.head + self.attention * context)
 
@@ -98,7 +99,7 @@ def measure_peak() -> float:
 
 
 def measure_engine(policy: TorchPolicy, batch: Batch) -> EngineSpeed:
-    """The best of some trials of each part; sides alternate."""
+    """The best of several trials of each part; our session and `generate` alternate."""
     policy.tokenizer.stop_ids = frozenset()
     draw = generator(0, "prompts")
     best = np.full(3, np.inf)
@@ -116,7 +117,7 @@ def measure_engine(policy: TorchPolicy, batch: Batch) -> EngineSpeed:
 
 
 def _time_session(policy: TorchPolicy, prompts: list[list[int]], batch: Batch) -> tuple[float, float]:
-    """Seconds of the prompts with one token after each, and of the other tokens of the replies."""
+    """Seconds of the prompts with one token after each, and seconds of the remaining tokens of the replies."""
     streams = [stream(1, "say", row) for row in range(batch.rows)]
     with policy.open_session() as session:
         rows: list[int] = []
@@ -155,7 +156,7 @@ def _time_generate(policy: TorchPolicy, prompts: list[list[int]], batch: Batch) 
 
 
 def open_transformers(policy: TorchPolicy) -> Any:
-    """The model of a policy as `transformers` has it, with its `generate`."""
+    """The model of a policy as a `transformers` model, which has `generate`."""
     model: Any = policy.model
     return model if hasattr(model, "generate") else model.to_transformers()
 
@@ -168,7 +169,7 @@ def _time_call(call: Callable[[], object]) -> float:
 
 @contextmanager
 def use_one_thread() -> Iterator[None]:
-    """One thread of torch's, as a worker has."""
+    """Limit torch to one thread, as in a worker."""
     import torch
 
     threads = torch.get_num_threads()
@@ -184,11 +185,11 @@ def use_one_thread() -> Iterator[None]:
 EPISODES = 64
 REPLY_TOKENS = 6
 WARM_UP_TURNS = 2
-"""Turns of each way that are played before the measured ones: first calls load libraries and allocate caches."""
+"""The unmeasured turns at the start: first calls load libraries and allocate caches."""
 
 
 class SpeedTargets(NamedTuple):
-    """The targets of a size: least speed-ups, greatest share of environment time (%), and how much is played to see."""
+    """The targets of a size: least speed-ups, greatest share of environment time (%); then the turns and rounds to play."""
 
     modules: float
     own: float
@@ -286,7 +287,7 @@ def _play(env: TextEnv, policy: TorchPolicy, way: Callable[[TorchPolicy], Any], 
 
 
 class _CachingEngine:
-    """Our sessions: every turn appends the observation to a persistent cache."""
+    """Our sessions, in which every turn appends the observation to a persistent cache."""
 
     def __init__(self, policy: TorchPolicy) -> None:
         from fedagentgym.agents.model.generate import TorchSession
@@ -313,7 +314,7 @@ class _CachingEngine:
 
 
 class _ReencodingEngine:
-    """The usual way: the whole dialogue through `generate`, left-padded, at every turn."""
+    """The usual way, which passes the whole dialogue, left-padded, through `generate` at every turn."""
 
     def __init__(self, policy: TorchPolicy) -> None:
         self.policy, self.model = policy, open_transformers(policy)

@@ -1,7 +1,7 @@
 """Success against bytes: evolution strategies, which send scores, beside FedAvg-GRPO, which sends parameters.
 
-Both on the preset `tiny-skills`, from the same agent and the same clients, with the same seeds. `quick` plays two rounds of each
-with one seed: it shows that the machinery runs, not what it learns.
+Both play the preset `tiny-skills`, with the same initial agent, clients and seeds. `quick` plays two rounds of each with one
+seed; it shows that the benchmark runs, not what the agents learn.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROWS: Mapping[str, Sequence[str]] = {
     "tiny-skills:fedavg-grpo": ("evaluation.every=2",),
     "tiny-skills:es": (),
 }
-"""The compared runs: a preset with its variant, and what is changed."""
+"""The compared runs: a preset with its variant, and the changes to it."""
 QUICK = ("federation.rounds=2", "evaluation.every=1", "evaluation.tasks=20", "warm_start.steps=50")
 
 

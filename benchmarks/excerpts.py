@@ -1,4 +1,4 @@
-"""Parts of the leaderboard's page in README and the documentation: they stand between markers, and nothing of them is typed.
+"""Parts of the leaderboard's page that are copied between markers of README and of the documentation.
 
     python -m benchmarks.excerpts build/leaderboard README.md docs/experiments/suites.md
 
@@ -22,7 +22,7 @@ OVERVIEWS = ("methods", "agents")
 
 
 def fill_page(text: str, site: Path) -> str:
-    """The page with what the site has between each two of its markers."""
+    """The page with the site's tables between the markers of their names."""
     for name in re.findall(r"^<!-- ([\w-]+): begin -->$", text, re.MULTILINE):
         if name in OVERVIEWS:
             tables = (site / "overview.md").read_text("utf-8").strip().split("\n\n")

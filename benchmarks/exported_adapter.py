@@ -1,9 +1,9 @@
-"""The success of a run's adapter that `peft` and `transformers` alone load, beside the run's own evaluation of the same tasks.
+"""The success of a run's exported adapter, loaded by `peft` and `transformers` alone, and the run's own evaluation of its tasks.
 
     fedagentgym export runs/small-skills --out adapter --adapter
     python -m benchmarks.exported_adapter runs/small-skills adapter
 
-Only for runs whose environment takes a reply, and whose prompts are bare observations (`template: compact`, `chat: false`).
+This works for runs whose environment takes a reply, and whose prompts are bare observations (`template: compact`, `chat: false`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BATCH = 32
 
 
 def measure(run: Path, adapter: Path) -> dict[str, tuple[float, float, float]]:
-    """Mean success and its interval, of the run's evaluation and of the adapter alone."""
+    """Mean success with its interval in the run's evaluation, and of the adapter alone."""
     if not (adapter / "agent.yaml").is_file():
         raise DataError(f"{adapter} is no exported adapter: agent.yaml is missing")
     file = AgentFile.load(yaml.safe_load((adapter / "agent.yaml").read_text("utf-8")), "agent.yaml")
@@ -52,7 +52,7 @@ def estimate(successes: Sequence[bool]) -> tuple[float, float, float]:
 
 
 def play_alone(adapter: Path, env: TextEnv, tasks: Sequence[str], most: int, temperature: float) -> list[bool]:
-    """Play each task in one reply: true where it is solved. Nothing of this package touches the model."""
+    """Play each task in one reply. An entry is true if the task is solved. No code of this package touches the model."""
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -84,7 +84,7 @@ def play_alone(adapter: Path, env: TextEnv, tasks: Sequence[str], most: int, tem
 
 
 def print_both(run: Path, adapter: Path) -> None:
-    """Print what is measured, a line each."""
+    """Print both successes, one on each line."""
     for name, (mean, low, high) in measure(run, adapter).items():
         print_result(f"{name:8s} success {mean:.3f}, interval {low:.3f} to {high:.3f}")
 

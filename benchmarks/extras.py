@@ -1,6 +1,6 @@
 """The extras that resolve under the constraints files, and why the others do not: by `uv pip compile`, which installs nothing.
 
-One set of pins cannot serve every library: what two of them ask for may exclude each other, or a version that the tests need.
+One set of pins cannot serve every library: requirements may conflict with each other, or with a version that the tests need.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.measurement import Measurement
 from fedagentgym.base.errors import OptionError
 
 SEPARATE = {"vllm": ("train,vllm", "constraints-vllm.txt")}
-"""Extras with pins of their own, and what is installed with them."""
+"""Extras with a constraints file of their own: the extras that are resolved together, and that file."""
 _CAUSE = re.compile(r"[Bb]ecause (.+?),? we can conclude", re.DOTALL)
 
 
@@ -31,7 +31,7 @@ class Resolution(NamedTuple):
 
 
 def run(quick: bool = False) -> list[Measurement]:
-    """Packages of every extra under its constraints file; 0 with the reason where it does not resolve."""
+    """The number of packages of every extra under its constraints file; 0, with the reason, if it does not resolve."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = ("train",) if quick else tuple(project["optional-dependencies"])
     found = []
@@ -47,7 +47,7 @@ def resolve(project: Path, extras: list[str], constraints: Path) -> Resolution:
     """Resolve extras of the project in a folder under a constraints file, for this Python."""
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
     if uv is None:
-        raise OptionError("extras are resolved by uv, which is not here: pip install uv")
+        raise OptionError("extras are resolved by uv, which is not installed: pip install uv")
     command = [
         uv,
         "pip",
@@ -67,7 +67,7 @@ def resolve(project: Path, extras: list[str], constraints: Path) -> Resolution:
 
 
 def explain(said: str) -> str:
-    """The first cause that uv names, in one line."""
+    """The first cause that uv names, in one line of at most 200 characters."""
     flat = " ".join(said.split())
     cause = _CAUSE.search(flat)
     return (cause.group(1) if cause else flat)[:200]

@@ -1,7 +1,7 @@
 """The cost of the federation itself: rounds of idle clients, compared with copying and hashing the same bytes and with Flower.
 
-A round takes processor time of this process alone: the clients' training is left out, and so is the disk's part (fsync).
-Bars are ratios to a `memcpy` and a SHA-256 of all bytes that arrive in the round, measured in the same run.
+The time of a round is the processor time of this process, without the clients' training and without waiting for the disk (fsync).
+Limits are ratios to one `memcpy` and one SHA-256 of all bytes that arrive in the round, measured in the same run.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FEW_REPLIES = 20
 
 
 def run(quick: bool = False, clients: int | None = None) -> list[Measurement]:
-    """The cost of a round and the memory of clients; `--clients N`: how both grow."""
+    """The cost of a round and the memory of clients; with `--clients N`, the cost of rounds in a federation of N clients."""
     if clients is not None:
         return measure_scale(clients, quick)
     rounds, replies = (5, 100) if quick else (20, 1000)
@@ -64,7 +64,7 @@ def run(quick: bool = False, clients: int | None = None) -> list[Measurement]:
 
 
 def _measure_ratios(rounds: int) -> list[Measurement]:
-    """Rounds of 5 MB a client, each compared with copying and hashing what it receives: replies, and states if they are sent."""
+    """Rounds of 5 MB a client, each compared with copying and hashing the bytes that arrive: replies, and states if any."""
     ways = {
         "in this process": (IdleAlgorithm(CLIENTS), 0),
         "in this process, 10 MB of state a client": (IdleAlgorithm(CLIENTS, kept=2), 0),
@@ -107,11 +107,11 @@ MODELS = (25_000, 250_000, 2_500_000, 25_000_000)
 USUAL = 250_000
 FEW = 10
 VISIBLE = 20_000
-"""Clients from which on their memory stands out from the buffers that a round takes for a moment."""
+"""The least number of clients whose memory can be told from the temporary buffers of a round."""
 
 
 def measure_scale(clients: int, quick: bool) -> list[Measurement]:
-    """Rounds over participants, over model size, and with few of all clients asked."""
+    """The cost of rounds by the number of participants, by model size, and by the number of clients that are not called."""
     if clients < 1:
         raise OptionError(f"--clients is a number of clients from 1 on, not {clients}")
     usual = USUAL // 10 if quick else USUAL
@@ -171,7 +171,7 @@ FLOWER_VARIABLES = {
 
 
 def measure_beside_flower(clients: int, floats: int, rounds: int) -> list[Measurement]:
-    """Seconds of a round of Flower's FedAvg on its engine and of ours on our own workers; nothing without Flower."""
+    """Seconds of a round of Flower's FedAvg on Flower's engine, and of our round on our workers; empty without Flower."""
     if find_spec("flwr") is None or find_spec("ray") is None:
         return []
     seconds = {way: _time_in_process(way, clients, floats, rounds) for way in ("flower", "in-process")}
@@ -196,7 +196,7 @@ def _time_in_process(way: str, *numbers: int) -> float:
 
 
 def time_strategy(clients: int, floats: int, rounds: int) -> float:
-    """The fastest round of Flower's own FedAvg; every client adds to its weights what ours add."""
+    """Seconds of the fastest round of Flower's own FedAvg; its clients change their weights as our idle clients do."""
     flower, apps = require("flwr.app", "flower"), require("flwr.clientapp", "flower")
     serverapp, strategy = require("flwr.serverapp", "flower"), require("flwr.serverapp.strategy", "flower")
     logging.getLogger("flwr").setLevel(logging.ERROR)
@@ -227,7 +227,7 @@ def time_strategy(clients: int, floats: int, rounds: int) -> float:
 
 
 def time_way(way: str, clients: int, floats: int, rounds: int) -> float:
-    """Seconds of a round by the wall, in one of the two ways."""
+    """Wall-clock seconds of a round, by Flower or by our workers."""
     if way == "flower":
         return time_strategy(clients, floats, rounds)
     with disable_fsync():

@@ -1,4 +1,4 @@
-"""A map of when federation helps: FedAgent against the better of a client alone and all tasks in one place.
+"""A map of when federation helps: FedAgent compared with the better of a client alone and all tasks in one place.
 
     python -m benchmarks federation-map
 
@@ -6,12 +6,12 @@ A point is a scenario of a suite and a row of FedAgent. All of it is read from t
 
     distance      how far clients lie apart: total variation between their mixtures of categories, mean over pairs of clients
     procedures    the same between their mixtures of procedures; a column of the table, not an axis of the map
-    length        how far a client's weights move between two meetings: `update_norm`, mean over rounds and clients
+    length how far a client's weights move between two averages: `update_norm`, mean over rounds and clients
     difference    FedAgent less the alternative with the higher mean, paired by world, with Student's interval over worlds
 
-A quadratic surface in the distance and the logarithm of the length is fitted to the points. It is linear in the differences, so
-it is fitted in every world, and its interval at a place is that of a mean over worlds. The table and the picture go to
-`docs/experiments/map.md` once all points were played; `quick` reads five worlds and writes nothing.
+A quadratic surface in the distance and the logarithm of the length is fitted to the points of every world. Its interval at a
+point of the map is that of a mean over worlds. The table and the picture are written to `docs/experiments/map.md` if all points
+were played; `quick` reads five worlds and writes nothing.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ LENGTHS = (0.1, 0.2, 0.5, 1, 1.5, 2, 3, 4, 5, 10, 20, 50)
 
 
 class Source(NamedTuple):
-    """A suite of the map: its rows of FedAgent with their local steps, and its scenarios, all by default."""
+    """A suite of the map: its rows of FedAgent with their local steps, and its scenarios (by default all)."""
 
     suite: str
     rows: Mapping[str, int]
@@ -110,7 +110,7 @@ class MapPoint:
 
     @property
     def differences(self) -> Floats:
-        """FedAgent less the better alternative, which is the one with the higher mean."""
+        """FedAgent minus the alternative with the higher mean."""
         return self.together - (self.alone if self.alone.mean() > self.central.mean() else self.central)
 
 
@@ -121,14 +121,14 @@ class Surface:
     coefficients: Floats
 
     def find(self, distances: Floats, lengths: Floats) -> tuple[Floats, Floats]:
-        """Its mean over worlds at these places, and half of the interval at each of them."""
+        """The mean of the surface over worlds at these points of the map, and half of the interval at each point."""
         values, worlds = make_terms(distances, lengths) @ self.coefficients.T, len(self.coefficients)
         errors = values.std(axis=-1, ddof=1) / math.sqrt(worlds)
         return values.mean(axis=-1), errors * stdtrit(worlds - 1, (1 + CONFIDENCE) / 2)
 
 
 def run(quick: bool = False) -> list[Measurement]:
-    """The difference that federation makes at every point of the map that was played, and which points are missing."""
+    """The difference between FedAgent and the better alternative at every point that was played, and the missing points."""
     worlds = load_suite(SOURCES[0].suite).seeds[: MIN_REPLICATES if quick else None]
     points, missing = read_points(worlds, RESULTS)
     figures = [
@@ -181,7 +181,7 @@ def list_spots() -> list[Spot]:
 
 
 def read_points(worlds: Sequence[int], results: Path) -> tuple[list[MapPoint], dict[Spot, int]]:
-    """The points whose three rows were played in all of these worlds, and the others with the number of worlds that were."""
+    """The points whose three rows were played in all of these worlds, and the other points with the number of played worlds."""
     played = {source.suite: read_entries(results / source.suite) for source in SOURCES}
     points, missing = [], {}
     for spot in list_spots():
@@ -198,7 +198,7 @@ def read_points(worlds: Sequence[int], results: Path) -> tuple[list[MapPoint], d
 
 
 def read_entries(place: Path) -> dict[str, Result]:
-    """The results of a suite by row; none if it was not played. Other tasks than those of the suite are refused."""
+    """The results of a suite by row; empty if it was not played. Results under another definition of the suite are refused."""
     if not place.is_dir():
         return {}
     (found,) = read_suites([place])
@@ -208,7 +208,7 @@ def read_entries(place: Path) -> dict[str, Result]:
 
 
 def read_point(spot: Spot, together: Result, alone: Result, central: Result, worlds: Sequence[int]) -> MapPoint:
-    """A point, from the records of its runs and the metrics of FedAgent's."""
+    """A point, from the records of its runs and the metrics of FedAgent's runs."""
     numbers = []
     for world in worlds:
         key = spot.scenario, world
@@ -271,7 +271,7 @@ def locate(points: Sequence[MapPoint]) -> tuple[Floats, Floats]:
 
 
 def fit_surface(points: Sequence[MapPoint]) -> Surface:
-    """The least squares of all points, which weigh alike, in every world."""
+    """The least-squares surface of every world; all points have the same weight."""
     terms = make_terms(*locate(points))
     if np.linalg.matrix_rank(terms) < terms.shape[1]:
         raise DataError(f"{len(points)} points in these places determine no quadratic surface")
@@ -280,7 +280,7 @@ def fit_surface(points: Sequence[MapPoint]) -> Surface:
 
 
 def cover(points: Sequence[MapPoint]) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    """A grid over the points, even in the distance and in the logarithm of the length, and which of it lies between them."""
+    """A grid over the points, even in distance and in the logarithm of length, and a mask of the places between points."""
     from scipy.spatial import Delaunay
 
     distances, lengths = locate(points)
@@ -293,7 +293,7 @@ def cover(points: Sequence[MapPoint]) -> tuple[Floats, Floats, NDArray[np.bool_]
 
 
 def measure_map(points: Sequence[MapPoint], surface: Surface) -> list[Measurement]:
-    """The shares of the map certainly above, certainly below, or neither, and the distance of points from the surface."""
+    """The shares of the map that are certainly above, certainly below or neither, and the distance of points from the surface."""
     x, y, inside = cover(points)
     found, half = (one[inside] for one in surface.find(x, y))
     off = [one.differences.mean() for one in points] - surface.find(*locate(points))[0]
@@ -321,7 +321,7 @@ def tabulate(points: Sequence[MapPoint], surface: Surface) -> Findings:
 
 
 def draw_map(points: Sequence[MapPoint], surface: Surface) -> Figure:
-    """The points and the surface between them in one scale of colours; hatched where the sign is not certain."""
+    """The points and the surface between them on one colour scale; hatched where the sign is not certain."""
     import matplotlib.pyplot  # noqa: F401  (colour maps are registered by it)
 
     plots = require("matplotlib.figure", "plots")

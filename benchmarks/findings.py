@@ -15,7 +15,7 @@ Cell = float | str
 
 @dataclass(frozen=True)
 class Findings:
-    """Rows by name. `columns` gives the header of each further column with the format of its numbers; texts have none."""
+    """Rows by name. `columns` maps the header of each further column to the format of its numbers; columns of texts have none."""
 
     row: str
     columns: Mapping[str, str]
@@ -33,7 +33,7 @@ class Findings:
         return "\n".join(lines)
 
     def to_measurements(self) -> list[Measurement]:
-        """Every number as a figure."""
+        """Every number of the table as a figure."""
         return [
             Measurement(f"{name}: {column}", float(cell), "")
             for name, cells in self.rows.items()
@@ -43,5 +43,5 @@ class Findings:
 
 
 def write_place(page: Path, name: str, content: str) -> None:
-    """Write what belongs between two markers of a page."""
+    """Write content between the markers of a name on a page."""
     write_atomic(page, fill_place(page.read_text("utf-8"), name, content))

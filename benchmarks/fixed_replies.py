@@ -1,14 +1,14 @@
-"""The best fixed reply: what a player that always says the same and never looks earns.
+"""The best fixed reply: the most that a player earns who gives the same reply whatever it observes.
 
     python -m benchmarks fixed-replies
 
 A fixed reply is a text, or in longer episodes a sequence of texts, that is the same in every task. The best one is chosen with
-the answers at hand, on the tasks that it then plays, so no agent that looks at nothing does better with a reply of these kinds:
+knowledge of the answers, on the tasks that it then plays. So no agent that ignores its observations earns more by such a reply:
 
 * questions: each of the most frequent right answers;
 * programs: the solution of each task, and the constants that tests expect;
 * Guess: the most frequent numbers, one after the other;
-* everything else: what the expert does in each of the tasks, played in all of them.
+* everything else: the actions of the expert in each of the tasks, played in all of them.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ OWN_PAGES = {
     "Records": "records.md",
     "Skills": "skills.md",
 }
-"""The page of each environment that has one; the others stand on the overview."""
+"""The page of each environment that has one; the other environments are on the overview."""
 TEST, TRAIN = "test", "train"
 ANSWERS, PROGRAMS = 20, 1
-"""Numbers of the most frequent answers that are played, and of those for which programs are run."""
+"""The number of most frequent answers that are played, and the number of programs of each kind where replies are run."""
 MAX_TASKS, MAX_GAMES = 1_000, 200
-"""The most tasks of a split that are played; `MAX_GAMES` where each task makes a script that is played in all of them."""
+"""The most tasks of a split that are played. `MAX_GAMES` holds in longer episodes, where every task's script plays every task."""
 MAX_SHOWN_LENGTH = 40
 
 
 class Earned(NamedTuple):
-    """The earnings of a script in these tasks: how many it solves, and its mean score."""
+    """The result of a script in a number of tasks: how many it solves, and its mean score."""
 
     solved: int
     score: float
@@ -91,7 +91,7 @@ def find_all(quick: bool = False) -> Findings:
 
 
 def list_audited() -> list[str]:
-    """The package's environments with tasks of their own: in `Own-v0` they are the user's, who also says what they earn."""
+    """The package's environments, except `Own-v0`, whose tasks and rewards are the user's."""
     return [
         env_id for env_id in ENVIRONMENTS.names() if not ENVIRONMENTS.is_added(env_id) and name_env(env_id) != "Own"
     ]
@@ -107,13 +107,13 @@ def name_env(env_id: str) -> str:
 
 
 def list_sizes(env_id: str) -> tuple[str, ...]:
-    """The sizes in which an environment makes its tasks; an empty name if there is one alone."""
+    """The sizes of an environment's tasks; one empty name if it has no option `size`."""
     field = env_class(env_id).Options.model_fields.get("size")
     return get_args(field.annotation) if field is not None else ("",)
 
 
 def find_best(env_id: str, size: str, split: str, most: int) -> Earned:
-    """The fixed reply that solves most of a split's tasks; of equal ones, that with the highest score. From a larger split
+    """The fixed reply that solves the most tasks of a split; among equals, the one with the highest score. From a larger split
     `most` tasks are drawn."""
     env = open_env(env_id, split=split, **({"size": size} if size else {}))
     if env.takes != "reply":
@@ -137,7 +137,7 @@ def play(env: TextEnv, starts: Sequence[Episode], script: Script) -> Earned:
 
 
 def shorten_script(script: Script) -> str:
-    """A script in a cell of a table."""
+    """A script as one short line for a cell of a table."""
     text = " ; ".join(script).replace("\n", " ").replace("|", "/").replace("`", "'")
     return text if len(text) <= MAX_SHOWN_LENGTH else f"{text[: MAX_SHOWN_LENGTH - 3].rstrip()}..."
 
@@ -146,7 +146,7 @@ def shorten_script(script: Script) -> str:
 
 
 def list_scripts(env: TextEnv, starts: Sequence[Episode]) -> list[Script]:
-    """The fixed replies that are tried, each once."""
+    """The fixed replies that are tried in an environment, without duplicates."""
     if isinstance(env, GuessEnv):
         numbers = Counter(start.task.payload.number for start in starts)
         return [tuple(f"guess {number}" for number, _ in numbers.most_common(env.max_turns))]
@@ -169,7 +169,7 @@ def play_expert(env: TextEnv, episode: Episode) -> Script:
 
 
 def find_programs(starts: Sequence[Episode]) -> list[str]:
-    """The programs that pass most tasks: constants, and the solutions of the tasks, which are ours and are run here."""
+    """The constant and the solution that pass the most tasks. Solutions are our own, so they are run in this process."""
     tasks: list[Program] = [start.task.payload for start in starts]
     values = dict.fromkeys(repr(call.expected) for task in tasks for call in task.tests.calls)
     constants = Counter({f"def f(x): return {value}": 0 for value in values})
@@ -188,14 +188,14 @@ def find_programs(starts: Sequence[Episode]) -> list[str]:
 
 
 def write_pages(found: Findings) -> None:
-    """Write the table of the overview, and a line for each environment of the other pages."""
+    """Write the table of the overview, and one line on each of the other pages."""
     write_place(PAGES / "index.md", PLACE, found.to_markdown())
     for page in dict.fromkeys(OWN_PAGES.values()):
         write_place(PAGES / page, PLACE, describe_page(found, page))
 
 
 def describe_page(found: Findings, page: str) -> str:
-    """The line of a page: the successes of its environments in the test split."""
+    """The line of a page: the success of the best fixed reply in the test split of each of its environments."""
     parts = [
         f"{name} {cells[0]:.1f} %"
         for name, cells in found.rows.items()

@@ -1,11 +1,11 @@
-"""Play by a program through the gateway beside play in this process: calls a second, and the results of training.
+"""Play by a program through the gateway compared with play in this process: calls per second, and the results of training.
 
     python -m benchmarks speed-gateway     python -m benchmarks gateway-learning
     python -m benchmarks gateway-small     python -m benchmarks gateway-programs
 
-The programs are those of `fedagentgym gateway init`, in processes of their own: the plain one, in the last benchmark others
-too. The tiny agent's replies cost so little that the gateway's own share shows; those of SmolLM2-135M cost as much as a real
-model's.
+The programs are those of `fedagentgym gateway init`, in processes of their own: the plain program, and in the last two benchmarks
+programs with libraries. The tiny agent's replies cost so little that the gateway's own cost shows; SmolLM2-135M's replies cost as
+much as those of a real model.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ def write_program(folder: Path, library: str = "plain") -> list[str]:
 
 
 class Play(NamedTuple):
-    """The calls of a collection: how many a second, and the milliseconds of this process's time that each took."""
+    """The speed of play: calls per second, and milliseconds of this process's processor time per call."""
 
     speed: float
     cost: float
 
 
 class Plan(NamedTuple):
-    """An agent that is measured: how many play at a time, episodes of a trial, trials, and the limits of what is found."""
+    """A measured agent: numbers of episodes at a time, episodes of a trial, trials, and the limits of the figures."""
 
     agent: dict[str, Any]
     counts: tuple[int, ...]
@@ -108,8 +108,8 @@ PLANS = {
 
 
 def run_speed(quick: bool = False) -> list[Measurement]:
-    """Calls a second through the gateway beside play in process, with as many episodes at a time, in turns; and the recorded
-    log-probs beside those that a step computes again. SmolLM2 is measured where `fedagentgym model add smollm2` has put it."""
+    """Calls per second through the gateway and in process, alternately and with as many episodes at a time, and the difference
+    between recorded log-probs and those that a step computes again. SmolLM2 is measured if it was added."""
     from benchmarks.engine import use_one_thread
 
     plans = {"tiny": PLANS["tiny"]._replace(counts=(2,), episodes=8, trials=1)} if quick else dict(PLANS)
@@ -175,7 +175,7 @@ def _time_play(agent: TokenAgent, env: TextEnv, episodes: int, parallel: int, se
 
 
 def _find_gap(agent: TokenAgent, env: TextEnv, found: Rollouts) -> float:
-    """The largest difference of a drawn token's recorded log-prob and that of the pass that learns."""
+    """The largest difference between the recorded log-prob of a drawn token and its log-prob in the learning pass."""
     from fedagentgym.learning.learner import LocalTraining
     from fedagentgym.learning.settings import LearningSettings
 
@@ -201,7 +201,7 @@ LEARNING = (
     "output.report=none",
 )
 """256 episodes of one client of `tiny-skills`, whose category the agent mostly answers wrongly. Our own player plays the
-evaluations of both ways, so both begin alike. Chosen on seed 0, in process; the reported seeds are others."""
+evaluations of both rows, so both start with the same success. The settings were chosen on seed 0, which is not reported."""
 QUICK = ("federation.rounds=1", "learning.tasks_per_step=2", "learning.group_size=2", "evaluation.tasks=24")
 
 
@@ -211,7 +211,7 @@ def read_start(folder: Path, record: Record) -> float:
 
 
 def run_learning(quick: bool = False) -> list[Measurement]:
-    """Training by a plain program beside training in process, from the same seeds: where both begin and end."""
+    """Success before and after training by a plain program and in process, from the same seeds."""
     folder = run_folder("gateway-learning-quick" if quick else "gateway-learning")
     harness = {"command": write_program(folder), "processes": 4, "evaluate": False}
     table = ExperimentTable(
@@ -229,7 +229,7 @@ def run_learning(quick: bool = False) -> list[Measurement]:
 
 
 def describe_learning(rows: Sequence[Row]) -> list[Measurement]:
-    """Start, end and rise of both ways, and the difference of their ends, paired by seed."""
+    """Start, end and rise of both rows, and the difference of their ends, paired by seed."""
     found = []
     for row in rows:
         rise = [end - start for start, end in zip(row.values["start"], row.values["end"], strict=True)]
@@ -249,11 +249,11 @@ def _measure(name: str, values: Sequence[float], bar: str = "") -> Measurement:
 GRAPH = "by LangGraph"
 ROUNDS = 6
 SMALL_CHANGES = (f"federation={{rounds: {ROUNDS}, workers: 0}}", "evaluation.every=2")
-"""The first rounds of the preset `small-skills`, which has 15. Our own player plays the evaluations."""
+"""Changes that play only the first rounds of the preset `small-skills`, which has 15."""
 
 
 def run_small(quick: bool = False) -> list[Measurement]:
-    """SmolLM2-135M in four clients whose program is LangGraph's: success on held-out tasks, round by round."""
+    """SmolLM2-135M in four clients whose program uses LangGraph: success on held-out tasks after every second round."""
     if not quick:
         _need("langchain_openai")
     folder = run_folder("gateway-small-quick" if quick else "gateway-small")
@@ -316,8 +316,8 @@ def make_program_column(command: Sequence[str], tasks: int, repeats: int) -> Col
 
 
 def make_programs_table(folder: Path, quick: bool) -> ExperimentTable:
-    """One client with each program, together and alone, for as many steps of each; every policy is played by every program.
-    In the quick form all programs are plain."""
+    """One client with each program, all together and each alone, with as many steps for each client; every program plays every
+    policy. In the quick form all programs are plain."""
     commands = {name: write_program(folder, "plain" if quick else name) for name in LIBRARIES}
     clients = dict(enumerate(commands.values()))
     harness = {"command": clients[0], "clients": clients, "processes": 4, "evaluate": False}
@@ -344,7 +344,7 @@ def make_programs_table(folder: Path, quick: bool) -> ExperimentTable:
 
 
 def run_programs(quick: bool = False) -> list[Measurement]:
-    """Clients whose programs differ, together and each alone: the success of each policy, played by each program."""
+    """Clients whose programs differ, all together and each alone: the success of each policy, played by each program."""
     if not quick:
         _need("langchain_openai", "smolagents")
     folder = run_folder("gateway-programs-quick" if quick else "gateway-programs")

@@ -1,9 +1,9 @@
-"""The gap of generalisation: success on `test` less success on `unseen`, whose templates no other split has.
+"""The generalisation gap: success on `test` minus success on `unseen`, whose templates no other split has.
 
     python -m benchmarks generalisation
 
-Played are the expert of every environment with such a split, at every size, and the tiny agents in the package. The expert knows
-every template, so that its success is 1 and its gap 0. The table goes to `docs/experiments/generalisation.md`; `quick` plays few
+The players are the expert of every environment with such a split, at every size, and the tiny agents of the package. The expert
+knows every template, so its success is 1 and its gap 0. The table goes to `docs/experiments/generalisation.md`; `quick` plays few
 tasks.
 """
 
@@ -28,7 +28,7 @@ PAGE = ROOT / "docs" / "experiments" / "generalisation.md"
 PLACE = "generalisation"
 COLUMNS = {"test, %": ".1f", "unseen, %": ".1f", "gap, points": ".1f", "tasks of each": "d"}
 AGENT_TASKS, EXPERT_TASKS, QUICK_TASKS = 400, 24, 6
-"""Numbers of tasks of each split: for an agent, for an expert, and for either in the quick form."""
+"""Numbers of tasks of each split: for an agent, for an expert, and for both in the quick form."""
 
 
 def run(quick: bool = False) -> list[Measurement]:
@@ -49,7 +49,7 @@ def run(quick: bool = False) -> list[Measurement]:
 
 
 def _list_players() -> Iterator[tuple[str, AgentSettings, RecipeEnv, EvaluationSettings]]:
-    """Every player with its name, what it plays, and how it is evaluated."""
+    """The name of every player, its agent, its environment, and the settings of its evaluation."""
     held_out = [env_id for env_id in list_audited() if UNSEEN in env_class(env_id).splits]
     for env_id in held_out:
         for size in list_sizes(env_id):

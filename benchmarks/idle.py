@@ -1,6 +1,6 @@
 """A federation whose clients do not learn: the cost of its rounds is the federation's own cost.
 
-Every client adds a number of its own to each weight, as if it had trained; the time that takes is its own and is not counted.
+Every client adds a number of its own to each weight, as if it had trained. The time of this addition is not counted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FLOATS = 1_250_000
 
 
 class IdleAlgorithm(Averaging[FedAgentSettings]):
-    """FedAgent whose clients add a number to what they were given; with `kept`, they keep the bytes of this many models."""
+    """FedAgent whose clients add a number to the weights that they get; with `kept`, their states hold that many models."""
 
     training_seconds = 0.0
 
@@ -73,12 +73,12 @@ def shift_weights(value: np.ndarray[Any, Any], client: int) -> np.ndarray[Any, A
 
 
 def build(clients: int, floats: int, kept: int = 0) -> IdleAlgorithm:
-    """The clients' side, for worker processes."""
+    """The algorithm, as worker processes build it."""
     return IdleAlgorithm(clients, floats, kept)
 
 
 def time_copy_and_hash(nbytes: int, pieces: int) -> float:
-    """Minimum processor seconds, over some trials, of copying pieces of some size once and computing their SHA-256."""
+    """The least processor seconds, over several trials, of copying pieces of `nbytes` bytes once and computing their SHA-256."""
     pages = [np.full(nbytes, number % 251, np.uint8) for number in range(min(pieces, 8))]
     target, times = np.empty(nbytes, np.uint8), []
     for _ in range(3):
@@ -91,7 +91,7 @@ def time_copy_and_hash(nbytes: int, pieces: int) -> float:
 
 
 class Clock:
-    """An observer that reads a clock at the end of each round; what `idle` counts in the meantime is left out."""
+    """An observer that times each round by a clock, without the seconds that `idle` counts in the meantime."""
 
     def __init__(self, clock: Any, idle: Any = lambda: 0.0) -> None:
         self._clock, self._idle = clock, idle
@@ -107,7 +107,7 @@ class Clock:
 
     @property
     def best(self) -> float:
-        """The fastest round, the preparation apart."""
+        """Seconds of the fastest round; the first entry, the preparation, is left out."""
         return min(self.times[1:])
 
 
@@ -119,9 +119,9 @@ def time_round(
     workers: int = 0,
     backend: str = "in-process",
 ) -> tuple[float, float]:
-    """Seconds of a round, commits included: of this process's processor without the clients' training, and by the wall.
+    """Seconds of a round, commits included: processor time of this process without the clients' training, and wall-clock time.
 
-    With worker processes training is theirs, so that the first number is the server's alone.
+    If workers train, the first number is the server's alone.
     """
     own = Clock(time.process_time, lambda: algorithm.training_seconds)
     wall = Clock(time.perf_counter)
@@ -159,7 +159,7 @@ def measure_peak_bytes(algorithm: IdleAlgorithm, per_round: int | None = None) -
 def open_idle_backend(
     algorithm: IdleAlgorithm, folder: Path, name: str = "in-process", workers: int = 0
 ) -> Iterator[Backend]:
-    """A backend for the idle clients, closed in the end."""
+    """A backend for the idle clients, which is closed at the end."""
     arguments = {"clients": algorithm.clients, "floats": algorithm.floats, "kept": algorithm.kept}
     application: Algorithm[Any] = algorithm
     backend: Backend = BACKENDS.get(name)(
@@ -176,7 +176,7 @@ def open_idle_backend(
 
 @contextmanager
 def disable_fsync() -> Iterator[None]:
-    """Leave waiting for the disk (fsync) out of a measurement; ordinary runs keep it."""
+    """Skip waiting for the disk (fsync) during a measurement; ordinary runs do not skip it."""
     real = os.fsync
     os.fsync = lambda fd: None
     try:

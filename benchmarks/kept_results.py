@@ -1,4 +1,4 @@
-"""The results of a table of runs as one file of plain numbers, which is kept with the source.
+"""The results of a table of runs as one file of plain numbers, which is committed with the source.
 
 runs/small-math/results.json      every finished seed of every row      benchmarks/results/small-math.json      the same, kept
 """
@@ -20,7 +20,7 @@ from fedagentgym.runs.folder import RunFolder
 
 
 def collect_results(table: ExperimentTable, cells: Iterable[TableCell]) -> TableResults | None:
-    """The results of the finished runs. A seed counts for a row when its run is finished; rows without one are left out."""
+    """The results of the finished runs. A row has the seeds whose run is finished; rows without a finished run are left out."""
     finished: dict[str, list[tuple[Path, Record]]] = {name: [] for name in table.rows}
     for cell in cells:
         if RunFolder(cell.folder).is_finished:

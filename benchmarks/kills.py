@@ -1,4 +1,4 @@
-"""`kill -9` before every single change of the disk that a command makes, and faults: how many, and what came of them."""
+"""The kills (`kill -9` before each change that a command makes to the disk) and injected faults that commands survive."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.trun
 
 
 def run_killed(line: Sequence[str], before: int) -> bool:
-    """Run a command in a child that is killed before its nth change of the disk; returns whether it came so far."""
+    """Run a command in a child process that is killed before its nth change of the disk. Return true if the child was killed."""
     child = os.fork()
     if child == 0:
         left = [before]
@@ -49,15 +49,15 @@ def run_killed(line: Sequence[str], before: int) -> bool:
 
 
 def list_files(made: Path, ignored: Sequence[str] = ()) -> dict[str, str]:
-    """The digest of a file, or of those in a folder."""
+    """The digests of a file, or of the files in a folder, by relative path."""
     files = [path for path in (made, *made.rglob("*")) if path.is_file() and path.name not in ignored]
     return {path.relative_to(made).as_posix(): file_digest(path) for path in files}
 
 
 def kill_everywhere(line: Callable[[Path], Sequence[str]], made: str, place: Path, ignored: Sequence[str] = ()) -> int:
-    """Kill the command before each of its changes, each time in a new folder, and then let it finish; returns their number.
+    """Kill the command before each of its changes, each time in a new folder, and run it again. Return the number of kills.
 
-    `made` is what it makes in its folder, `ignored` are files that record when and where.
+    `made` is the file or folder that the command makes; `ignored` are files that record the time and the place.
     """
     (place / "whole").mkdir()
     assert main(["-q", *line(place / "whole")]) == 0
@@ -108,7 +108,7 @@ KILLED: dict[str, tuple[Callable[[Path], list[str]], str, tuple[str, ...]]] = {
     "split make": (make_split, "split.json", ()),
     "pretrain": (pretrain, "tiny", ("pretrain.json", "README.md")),
 }
-"""Each command with what it makes, and with files that record when and where it was made."""
+"""Each command with its output, and with the files that record when and where the output was made."""
 FAULTS = {
     "clients that raise, hang, send NaN, another shape, or too much": "tests/federation/test_faults.py",
     "a run that is killed at random instants": "tests/federation/test_crash.py",
@@ -123,8 +123,8 @@ FAULTS = {
 
 
 def find_kills(quick: bool) -> Findings:
-    """The kills that every command survives: its output is whole or absent, and the same command then finishes it. A kill that
-    is not survived is an error."""
+    """The number of kills that every command survives: its output is complete or absent, and the same command then completes it.
+    A kill that is not survived is an error."""
     rows: dict[str, tuple[float | str, ...]] = {}
     kept = dict(os.environ)
     for name, (line, made, ignored) in KILLED.items():
@@ -140,7 +140,7 @@ def find_kills(quick: bool) -> Findings:
 
 
 def find_faults(quick: bool) -> Findings:
-    """The number of cases with a fault on purpose, and how many of them end as they should."""
+    """The number of cases with an injected fault, and the number of those that end as they should."""
     rows: dict[str, tuple[float | str, ...]] = {}
     for name, file in FAULTS.items():
         line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(ROOT / file)]

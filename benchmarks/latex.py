@@ -1,6 +1,6 @@
 """A page of the documentation as a LaTeX article: headings, paragraphs, lists, tables, pictures, code, links, and nothing else.
 
-The packages that it asks for come with every LaTeX.
+Every LaTeX distribution has the packages that the article uses.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 SITE = "https://fedagentgym.github.io/fedagentgym/"
-"""The address below which relative links of the page lead, as if it lay in a folder of the documentation."""
+"""The address to which relative links of the page are resolved, as if the page were in a folder of the documentation."""
 HEAD = r"""\documentclass[10pt]{article}
 \usepackage[T1]{fontenc}
 \usepackage[utf8]{inputenc}
@@ -57,15 +57,15 @@ AROUND = {
     "html_inline": "",
     "html_block": "",
 }
-"""The text for a token of Markdown; those that are missing here have none."""
+"""The LaTeX for a token of Markdown; tokens that are missing here produce no text."""
 
 
 LINE, GAP, MAX_SIGNS = 110, 4, 60
-"""Sizes of a table in characters: the width of a line, the gap between two columns, and the most that a cell asks for."""
+"""Sizes of a table in characters: the width of a line, the gap between two columns, and the largest width of a cell."""
 
 
 def write_latex(text: str) -> str:
-    """The article of a page; its first heading is the title."""
+    """The LaTeX article of a page; the page's first heading is the title."""
     tokens = MarkdownIt("commonmark").enable("table").parse(text)
     title, rest = _write_inline(tokens[1].children or []), iter(tokens[3:])
     body = "".join(_write_block(token, rest) for token in rest)
@@ -73,7 +73,7 @@ def write_latex(text: str) -> str:
 
 
 def _write_block(token: Token, rest: Iterator[Token]) -> str:
-    """The text for a token; that of a table takes the tokens up to its end."""
+    """The LaTeX for a token; a table consumes the tokens up to its end."""
     if token.type == "inline":
         return _write_inline(token.children or [])
     if token.type == "heading_open":
@@ -88,7 +88,7 @@ def _write_block(token: Token, rest: Iterator[Token]) -> str:
 
 
 def _write_table(rest: Iterator[Token]) -> str:
-    """A table whose head is repeated where a page breaks it."""
+    """A table whose head is repeated after a page break."""
     rows: list[list[Token]] = []
     for token in rest:
         if token.type == "table_close":
@@ -106,8 +106,8 @@ def _write_table(rest: Iterator[Token]) -> str:
 
 
 def _share_width(rows: Sequence[Sequence[Token]]) -> list[float]:
-    """The columns' shares of the width of a line, which add up to one. No word is broken; what is left goes to the columns whose
-    cells are longer."""
+    """The columns' shares of the width of a line, which add up to one. No word is broken; columns with longer cells get the
+    remaining width."""
     columns = [[_read_text(cell) for cell in column] for column in zip(*rows, strict=True)]
     words = [max((_measure(word) for text in texts for word in text.split()), default=0) + GAP for texts in columns]
     longer = [
@@ -145,7 +145,7 @@ def _write_inline(tokens: Sequence[Token]) -> str:
 
 
 def escape_latex(text: str) -> str:
-    r"""A text in which nothing is a command.
+    r"""A text with LaTeX's special characters escaped.
 
     >>> escape_latex("50 % of {a_b} ± 1")
     '50 \\% of \\{a\\_b\\} $\\pm$ 1'
@@ -154,7 +154,7 @@ def escape_latex(text: str) -> str:
 
 
 def _escape_link(target: str) -> str:
-    """An absolute address, with its per cent and number signs escaped."""
+    """The absolute address of a link, with per cent and number signs escaped."""
     if "://" not in target:
         page, _, anchor = target.partition("#")
         target = (

@@ -1,8 +1,8 @@
 """Learning curves of the tiny agents: each recipe of `learning/recipes`, from its warm start to its end, on held-out tasks.
 
-`learning-tiny` follows all recipes, `learning-tiny-math` and its like one of them; `learning-ppo` has a value head in place of
-groups of episodes, with as many episodes a step. `quick` takes a few steps with one seed: it shows that the machinery runs, not
-that it learns.
+`learning-tiny` follows all recipes, `learning-tiny-math` and the like one of them. `learning-ppo` has a value head instead of
+groups of episodes, with as many episodes a step. `quick` takes a few steps with one seed; it shows that the benchmark runs, not
+that agents learn.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ PPO: Mapping[str, Mapping[str, Any]] = {
     },
     "tiny-alfworld": {"learning": {"tasks_per_step": 128}},
 }
-"""The changes of a recipe in the runs with a value head, besides the advantage and groups of one episode."""
+"""The changes to a recipe for the runs with a value head, besides the advantage and groups of one episode."""
 
 
 def run_ppo(quick: bool) -> list[Measurement]:

@@ -1,8 +1,8 @@
-"""The loss of a policy step and its gradient beside those of TRL and polgrad, on random batches in double precision.
+"""The loss of a policy step and its gradient compared with those of TRL and polgrad, on random batches in double precision.
 
-All three take the same batch: log-probs of ragged rows of tokens under the policy, the one that played and a reference, and an
-advantage for each row. TRL's is the method of its trainer that computes the loss, called on a stand-in for the trainer whose
-model returns these log-probs; polgrad's is its reference of the same loss.
+All three take the same batch: log-probs of ragged rows of tokens under the policy, under the policy that played and under a
+reference, and an advantage for each row. TRL's loss is the method of its trainer that computes the loss, called on a stand-in
+for the trainer whose model returns these log-probs. polgrad's loss is its reference implementation of the same loss.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from fedagentgym.learning.settings import LearningSettings
 
 Batch = Mapping[str, NDArray[Any]]
 LENGTH = 11
-"""The tokens of the longest allowed answer, by which the averaging `constant` divides."""
+"""The number of tokens of the longest allowed answer, by which the loss `constant` divides."""
 CLIPS = ((0.2, 0.2), (0.2, 0.28), (0.0, 0.0))
 LOSSES = ("token", "sequence", "constant")
 NO_WIDTH = 1e-300
-"""A clip so narrow that it equals 0 in every number, for an oracle that refuses a clip of 0."""
+"""A clip so narrow that it has the effect of 0, for an oracle that refuses a clip of 0."""
 PENALTIES = (0.0, 0.04)
 TRL_NAMES = {"token": "bnpo", "sequence": "grpo", "constant": "dr_grpo"}
 POLGRAD_NAMES = {"token": "TOKEN_MEAN", "sequence": "SEQ_MEAN_TOKEN_MEAN", "constant": "TOKEN_SUM_NORM"}
@@ -42,7 +42,7 @@ class Computed(NamedTuple):
 
 
 def draw_batch(seed: int, rows: int = 6, tokens: int = 9, *, empty: bool = True) -> Batch:
-    """Ragged rows of tokens; with `empty`, one of them has no token of the agent's."""
+    """A batch of ragged rows of tokens; with `empty`, one of the rows has no token of the agent."""
     random = np.random.default_rng(seed)
     mask = random.random((rows, tokens)) < 0.7
     mask[:, 0] = True
@@ -63,7 +63,7 @@ def make_settings(loss: str, clip: tuple[float, float], kl: float, **more: Any) 
 
 
 def compute_ours(batch: Batch, chosen: LearningSettings) -> Computed:
-    """Ours, by the functions that the learner calls."""
+    """Our loss, by the functions that the learner calls."""
     import torch
 
     mask = batch["mask"]
@@ -78,7 +78,7 @@ def compute_ours(batch: Batch, chosen: LearningSettings) -> Computed:
 
 
 def compute_trl(batch: Batch, chosen: LearningSettings) -> Computed:
-    """TRL's of PPO's clipped loss."""
+    """TRL's loss, with PPO's clipped objective."""
     low, high = chosen.clip
     config = {
         "loss_type": TRL_NAMES[chosen.loss.name],
@@ -104,11 +104,12 @@ TRL_DEFAULTS: Mapping[str, Any] = {
     "vespo_k_neg": 3.0,
     "vespo_lambda_neg": 2.0,
 }
-"""The settings of its `GRPOConfig` that its loss uses."""
+"""The settings of TRL's `GRPOConfig` that its loss uses."""
 
 
 def run_trl(batch: Batch, config: Mapping[str, Any], correction: NDArray[np.float64] | None = None) -> Computed:
-    """`GRPOTrainer._compute_loss` under these settings, with the weights between engine and trainer if there are any."""
+    """The loss of `GRPOTrainer._compute_loss` under these settings, with importance weights between engine and trainer if
+    given."""
     import torch
 
     trainer, chosen = require("trl", "trl").GRPOTrainer, {**TRL_DEFAULTS, **config}
@@ -153,7 +154,7 @@ def run_trl(batch: Batch, config: Mapping[str, Any], correction: NDArray[np.floa
 
 
 def compute_polgrad(batch: Batch, chosen: LearningSettings) -> Computed:
-    """polgrad's: its clipped loss, with the same estimate of the divergence as a penalty. It takes no row without tokens."""
+    """polgrad's clipped loss, with the same estimate of the divergence as a penalty. It takes no row without tokens."""
     import torch
 
     polgrad = require("polgrad", "dev")
@@ -186,7 +187,7 @@ def _differentiate(loss: Any, logprobs: Any) -> Computed:
 
 
 def measure_difference(one: Computed, other: Computed) -> float:
-    """The largest difference of the loss or of a part of its gradient."""
+    """The largest difference of the loss or of an entry of its gradient."""
     return max(abs(one.loss - other.loss), float(np.abs(one.gradient - other.gradient).max()))
 
 

@@ -24,13 +24,13 @@ _UNITS = {"ms": 1e-3, "s": 1.0}
 
 @dataclass(frozen=True)
 class Yardstick:
-    """The unit in seconds."""
+    """The unit of limits on times: the seconds that a fixed piece of plain Python takes."""
 
     seconds: float
 
     @classmethod
     def measure(cls) -> Self:
-        """Processor time of the fastest of some trials."""
+        """Measure the unit: the processor time of the fastest of several trials."""
         times = []
         for _ in range(_TRIALS):
             began = time.process_time()
@@ -39,20 +39,20 @@ class Yardstick:
         return cls(min(times))
 
     def to_measurement(self) -> Measurement:
-        """The unit itself, to be printed beside the figures whose bars are counted in it."""
+        """The unit as a figure, printed with the figures whose limits are multiples of it."""
         return Measurement("yardstick: a fixed piece of plain Python", 1e3 * self.seconds, "ms")
 
     def limit(self, count: float, unit: str) -> str:
-        """The limit of a time: a number of yardsticks, and its value here."""
+        """The limit of a time: a number of yardsticks, and its value on this machine."""
         return f"< {count * self.seconds / _UNITS[unit]:.3g} ({count:,g} yardsticks)"
 
     def least_rate(self, count: float) -> str:
-        """The limit of a rate per second: a number per yardstick, and its value here."""
+        """The limit of a rate per second: a number per yardstick, and its value on this machine."""
         return f"at least {count / self.seconds:,.0f} ({count:g} a yardstick)"
 
 
 def _count_words() -> int:
-    """Strings, a mapping and a sort: the daily work of an interpreter."""
+    """Build strings, fill a mapping and sort it: typical work of an interpreter."""
     counts: dict[str, int] = {}
     for number in range(_WORDS):
         word = str(number * 7919 % 1013)

@@ -5,7 +5,7 @@ itself where it needs episodes. Three scores, each greater for tasks that look l
 
     loss       how much more likely the worked solution has become
     gradient   cosine between the update and the step that the candidate alone would have caused
-    audit      the surrogate objective's gain on the very episodes that the client played (which no server sees): an upper end
+    audit the surrogate objective's gain on the episodes that the client played (which no server sees): an upper bound
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ClientUpdate:
 
 @dataclass(frozen=True)
 class AttackResult:
-    """An area under the curve with its bootstrap interval: 0.5 is a coin, 1 is certainty."""
+    """An area under the ROC curve with its bootstrap interval: 0.5 is guessing, 1 is certainty."""
 
     area: float
     low: float
@@ -57,7 +57,7 @@ class AttackResult:
 
 
 Evidence = dict[int, tuple[dict[str, list[float]], dict[str, list[float]]]]
-"""For each client, the scores of its own tasks and of those that no client holds, one for every update."""
+"""For each client, the scores of its own tasks and of tasks that no client holds, one score for every update."""
 
 
 class Attacker:
@@ -81,7 +81,8 @@ class Attacker:
         return found
 
     def _score_round(self, found: dict[str, Evidence], updates: Sequence[ClientUpdate], imitation: bool) -> None:
-        """The clients of one round started from the same parameters: what depends on those alone is computed once."""
+        """Score the updates of one round. Its clients started from the same parameters, whose episodes and likelihoods are
+        shared."""
         start = updates[0]
         local = self._prepare_training(start.before)
         groups = {} if imitation else self._play_candidates(local, start.round)
@@ -113,7 +114,7 @@ class Attacker:
         return dict(zip(ids, groups, strict=True))
 
     def _replay_client(self, update: ClientUpdate) -> dict[str, Group]:
-        """The client's first step as it really was: its streams are the run's, so its episodes can be played again."""
+        """The client's first step, played again: the random streams follow from the run's seed, so its episodes are the same."""
         site = self.runtime.get_site(update.client)
         local = site.open_learner(SiteState(copy_arrays(update.before), step=update.step))
         context = ClientContext(update.client, update.round, self.runtime.seed, update.client, site)
@@ -189,8 +190,8 @@ def collect_updates(seen: Sequence[tuple[int, int, Message, Message]]) -> list[C
 
 
 def evaluate_evidence(evidence: Evidence, seed: int) -> AttackResult | None:
-    """The mean over clients of the area under the curve, every task's score averaged over the updates that concern it; nothing
-    where no client has tasks on both sides."""
+    """The mean over clients of the area under the curve, with every task's scores averaged over updates; None if no client has
+    tasks on both sides."""
     sides = [
         (np.array([np.mean(row) for row in inside.values()]), np.array([np.mean(row) for row in outside.values()]))
         for inside, outside in evidence.values()
@@ -200,7 +201,7 @@ def evaluate_evidence(evidence: Evidence, seed: int) -> AttackResult | None:
 
 
 def bootstrap_auc(sides: Sequence[tuple[Floats, Floats]], seed: int) -> AttackResult:
-    """Mean area over clients; the interval redraws every client's tasks, members and others apart."""
+    """The mean area over clients; for the interval, every client's members and other tasks are redrawn separately."""
     draws = stream(seed, "membership")
     whole = np.mean([compute_auc(inside, outside) for inside, outside in sides])
     redrawn = np.mean([_resample_auc(inside, outside, draws) for inside, outside in sides], axis=0)
@@ -209,7 +210,7 @@ def bootstrap_auc(sides: Sequence[tuple[Floats, Floats]], seed: int) -> AttackRe
 
 
 def _resample_auc(inside: Floats, outside: Floats, draws: Stream) -> Floats:
-    """The area of every resample: who wins each pair, averaged over pairs by how often both were drawn."""
+    """The area of every resample: the wins of all pairs, averaged with the numbers of times that both tasks were drawn."""
     wins = compare_pairs(inside, outside)
     counts = []
     for size in wins.shape:
@@ -233,7 +234,7 @@ def compute_auc(inside: Floats, outside: Floats) -> float:
 
 
 def cosine(first: Floats, second: Floats) -> float:
-    """0 if either has no direction."""
+    """The cosine between two vectors; 0 if either is zero."""
     size = float(np.linalg.norm(first) * np.linalg.norm(second))
     return float(first @ second) / size if size > 0 else 0.0
 

@@ -2,13 +2,13 @@
 
     python -m benchmarks merge-table
 
-In every world the clients train under FedIT, and what they return in a round is kept; then every rule combines the same
-adapters, and its policy plays the same held-out tasks. So rows differ in the rule and in nothing else, not in chance either. The
-situations are rounds of one kind each: the first and the third of 20 local steps, one of 80, an A of its own for each client,
-unlike ranks, and clients that are alike. Hypotheses, set-up and table: docs/experiments/averaging-lora.md.
+In every world the clients train under FedIT, and the adapters that they return in a round are kept. Then every rule combines the
+same adapters, and its policy plays the same held-out tasks. So rows differ only in the rule, and not in chance. The situations
+are the first and the third round of 20 local steps, one round of 80, a matrix A of its own for each client, different ranks, and
+clients that are alike. Hypotheses, set-up and table: docs/experiments/averaging-lora.md.
 
-`length` is how far the policy moves, as a multiple of the mean of the clients' changes; `gap` how far it is from where that mean
-would lead, in the same unit. Both are taken over all adapted layers together.
+`length` is the length of the policy's change, and `gap` its distance from the mean of the clients' changes. The unit of both is
+the length of this mean. Both are computed over all adapted layers together.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ RULES: Mapping[str, Mapping[str, Any]] = {
     "RAM+, density 0.2": {"name": "ram", "density": 0.2, "strength": 0.1},
     AS_LONG: {"name": "fedex-lora"},
 }
-"""The exact mean is the policy of FedEx-LoRA, of FLoRA and of merging: only their next rounds differ."""
+"""The exact mean is the policy of FedEx-LoRA, of FLoRA and of merging, which differ only in the next round."""
 OWN_A = {name: {**RULES[name], "init": "each"} for name in (MEAN, "exact mean", "rank-4 SVD")}
 RANKS = {"ranks": [1, 2, 4, 8]}
 UNLIKE = {
@@ -81,7 +81,7 @@ UNLIKE = {
 
 @dataclass(frozen=True)
 class Situation:
-    """Rounds of FedIT, and the rules that combine what clients return in those that are `kept`, by the name of each."""
+    """A run of FedIT, the rounds whose adapters are kept (number -> name), and the rules that combine these adapters."""
 
     kept: Mapping[int, str]
     rules: Mapping[str, Mapping[str, Any]]
@@ -103,7 +103,7 @@ QUICK_CHANGES = ("warm_start=null", "learning={group_size: 4, tasks_per_step: 2}
 
 
 class Kept(NamedTuple):
-    """The arrays that a round combines."""
+    """The arguments of one call of `combine`, with the updates as arrays."""
 
     state: ServerState
     used: Sequence[AcceptedReply]
@@ -112,7 +112,7 @@ class Kept(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """A rule's policy."""
+    """The success of a rule's policy, the length of its change, and its gap to the exact mean."""
 
     success: float
     length: float
@@ -120,7 +120,7 @@ class Outcome(NamedTuple):
 
 
 class Recorder(FedIT):
-    """FedIT that keeps what every round combines."""
+    """FedIT that keeps the state and the updates that every round combines."""
 
     def __init__(self, settings: FedITSettings, run: Run) -> None:
         super().__init__(settings, run.runtime)
@@ -135,7 +135,7 @@ class Recorder(FedIT):
 
 
 def run(quick: bool = False) -> list[Measurement]:
-    """Success of every rule on one set of adapters, in four worlds; some ten minutes of one core. Writes the page."""
+    """Success of every rule on one set of adapters, in four worlds; about ten minutes of one core. Writes the page."""
     worlds = (0,) if quick else WORLDS  # the agent of world 0 comes with the package
     situations = (QUICK,) if quick else SITUATIONS
     found: dict[str, dict[str, list[Outcome]]] = {}
@@ -159,7 +159,7 @@ def run(quick: bool = False) -> list[Measurement]:
 
 
 def measure(situation: Situation, world: int, *, quick: bool = False) -> dict[str, dict[str, Outcome]]:
-    """The outcome of every rule in a world, by the round whose adapters are combined."""
+    """The outcome of every rule in a world, by the name of the round whose adapters are combined."""
     adapter = f"agent.adapter={{rank: {situation.rank}, alpha: {2 * situation.rank}}}"
     changes = [*make_world(world, situation.source), adapter, f"learning.learning_rate={RATE}", "evaluation=null"]
     config = load_config(situation.source, [*changes, *(QUICK_CHANGES if quick else ())])
@@ -180,7 +180,7 @@ def measure(situation: Situation, world: int, *, quick: bool = False) -> dict[st
 def merge(
     run: Run, kept: Kept, rules: Mapping[str, Mapping[str, Any]], env: TextEnv, tasks: EvaluationSettings, world: int
 ) -> Iterator[tuple[str, Outcome]]:
-    """The policy before the round, and that of every rule."""
+    """The outcome of the policy before the round, and of every rule's policy."""
     seed, before = derive(world, "merge"), read_products(kept.state)
     mean = np.mean([read_products(ServerState(update)) - before for update in kept.updates], axis=0)
     success = evaluate(run.runtime.load_weights(kept.state.parameters), env, tasks, seed=seed).overall["success"].mean

@@ -1,11 +1,11 @@
-"""Practice against a warm start's misconceptions: an agent practises in one category alone, for every category in turn.
+"""Practice against a warm start's misconceptions: in every category in turn, an agent practises in this category alone.
 
     python -m benchmarks misconceptions-houses     python -m benchmarks misconceptions-math
     python -m benchmarks misconceptions-shop
 
-A row is a client of the preset's variant `misconceptions` that trains by itself, a column the success on held-out tasks of a
-category. What practice does for its own category is on the diagonal of the differences to the start, what it does for the
-others beside it. `docs/experiments/misconceptions.md` has what was expected and what came out.
+A row is a client of the preset's variant `misconceptions` that trains by itself; a column is the success on held-out tasks of a
+category. The diagonal of the differences to the start shows the effect of practice on its own category, the other cells show its
+effect on other categories. `docs/experiments/misconceptions.md` has the hypotheses and the results.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ START = "start"
 
 @dataclass(frozen=True)
 class MisledPreset:
-    """A preset's clients, each with one category (in the order of their names, as `by_source` numbers them), and which of the
-    categories are misled."""
+    """A preset whose clients have one category each (in alphabetical order, as `by_source` numbers them), and the categories with
+    a wrong belief."""
 
     name: str
     source: str
@@ -46,7 +46,7 @@ class MisledPreset:
     repeats: int = 1
 
     def make_table(self, seeds: int = 3) -> ExperimentTable:
-        """The start and every category's practice, all compared with the start."""
+        """The table with a row for the start and one for practice in each category, all compared with the start."""
         alone = {
             f"practice in {category}": (
                 f"algorithm={{name: local, client: {client}, local_steps: {self.local_steps}}}",
@@ -70,7 +70,7 @@ class MisledPreset:
         )
 
     def make_quick_table(self) -> ExperimentTable:
-        """One category's practice in one step: shows that the machinery runs."""
+        """The start and practice of one step in one category, which shows that the benchmark runs."""
         table = self.make_table(seeds=1)
         own = f"practice in {self.misled[0]}"
         client = self.categories.index(self.misled[0])
@@ -116,17 +116,17 @@ SHOP = MisledPreset(
 
 
 def run_houses(quick: bool = False) -> list[Measurement]:
-    """Return what practice in one kind of chore does for the others."""
+    """The effect of practice in one kind of chore on this kind and on the others."""
     return _run(HOUSES, quick)
 
 
 def run_math(quick: bool = False) -> list[Measurement]:
-    """Return what practice in one subject does for the others."""
+    """The effect of practice in one subject on this subject and on the others."""
     return _run(MATH, quick)
 
 
 def run_shop(quick: bool = False) -> list[Measurement]:
-    """Return what practice in one department does for the others."""
+    """The effect of practice in one department on this department and on the others."""
     return _run(SHOP, quick)
 
 
@@ -136,7 +136,7 @@ def _run(preset: MisledPreset, quick: bool) -> list[Measurement]:
 
 
 def summarize_cures(preset: MisledPreset, rows: Sequence[Row]) -> list[Measurement]:
-    """For every misled category: what its own practice adds to it, and what practice in the other categories adds on average."""
+    """The success at the start, and for every misled category the gains from its own practice and from practice elsewhere."""
     practised = {row.name.removeprefix("practice in "): difference(rows, row.name, START) for row in rows[1:]}
     found = [_measure(f"start: {column}", values) for column, values in rows[0].values.items()]
     for category in preset.misled:

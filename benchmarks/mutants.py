@@ -3,10 +3,10 @@
 * Constants: a program that returns one of the values that its tests expect.
 * Shorter programs: the solution without one of its statements.
 * Changed programs: the solution with another operator, another comparison, or a number that is larger by one. Some of these do
-  the same as the solution (`x > 3` of whole numbers is `x >= 4`), so not all of them can be caught: those that pass are tried on
-  further inputs.
+  the same as the solution (for whole numbers, `x > 3` is `x >= 4`), so not all of them can be caught. Changed programs that pass
+  are tried on further inputs.
 
-The programs are made of our own solutions and are run here, not in the sandbox.
+The programs are made from our own solutions, so they are run in this process and not in the sandbox.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def load_function(program: str | ast.Module) -> Function:
 
 
 def passes(function: Function, task: Program) -> bool:
-    """True if a program gives what all of a task's calls expect."""
+    """True if a program returns the expected value in all calls of a task's tests."""
     try:
         return all(function(*deepcopy(call.args)) == call.expected for call in task.tests.calls)
     except FAILURES:
@@ -91,7 +91,7 @@ def count_survivors(programs: Iterator[ast.Module], task: Program) -> tuple[int,
 
 
 def draw_inputs(task: Program, count: int) -> Iterator[Any]:
-    """Random inputs of the kind that a task's tests have: more of them, and larger and smaller ones."""
+    """Random inputs of the same kind as in a task's tests, but more of them, and also larger and smaller ones."""
     given = [call.args[0] for call in task.tests.calls]
     source = stream(0, "mutants", task.statement)
     letters = "".join(sorted({letter for text in given for letter in str(text)}))
@@ -120,7 +120,7 @@ def _run(function: Function, given: Any) -> Any:
 
 
 def count_changed(task: Program) -> tuple[int, int, int]:
-    """The number of changed programs, those that do the same on all inputs that are tried, and those that pass though wrong."""
+    """The numbers of changed programs, of passing ones that equal the solution on all tried inputs, and of wrong passing ones."""
     programs = [load_function(program) for program in change_once(task.solution)]
     passing = [program for program in programs if passes(program, task)]
     equal = sum(is_equal(program, task, INPUTS) for program in passing)
@@ -128,20 +128,20 @@ def count_changed(task: Program) -> tuple[int, int, int]:
 
 
 def count_constants(task: Program) -> tuple[int, int]:
-    """The number of values that a task's tests expect, and how many of them pass all the tests as constants."""
+    """The number of values that a task's tests expect, and the number of constants among them that pass all tests."""
     values = {repr(call.expected) for call in task.tests.calls}
     return len(values), len(values) if len(values) == 1 else 0
 
 
 def draw_tasks(size: str, split: str, most: int) -> Sequence[Program]:
-    """Tasks of a split: all of them, or so many that are drawn."""
+    """The tasks of a split: all of them, or `most` that are drawn."""
     pool = open_env(CodeEnv, size=size, split=split).pool
     places = stream(0, "mutants", size, split).shuffled(list(range(len(pool))))[:most]
     return [pool[place].payload for place in places]
 
 
 def find_mutants(quick: bool) -> Findings:
-    """The wrong programs that the tests of tasks catch, counted."""
+    """The numbers of wrong programs, and of those that pass the tests of tasks."""
     rows: dict[str, tuple[float | str, ...]] = {}
     for size in ("default", "tiny"):
         for split in ("test", "train", "unseen"):

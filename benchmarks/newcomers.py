@@ -1,7 +1,7 @@
-"""The first hour of newcomers from the pages alone: the blocks of a page are played in an empty folder, and nothing else is done.
+"""The first hour of newcomers who follow only the pages: the blocks of a page are run in an empty folder, and nothing else is.
 
-A section's blocks of Python are one program, those of the shell one script after it. A block whose first line says `the whole of
-NAME` is also that file. Installing is not counted.
+The blocks of Python of a page's sections are run as one program, and then the blocks of the shell as one script. A block whose
+first line says `the whole of NAME` is also written to the file NAME. The time of installation is not counted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_SECONDS = 900
 
 @dataclass(frozen=True)
 class Way:
-    """A part of the first hour: the sections of a page, the minutes that they may take, and the sign of success."""
+    """A part of the first hour: the sections of a page, the minutes that they may take, and the check of success."""
 
     title: str
     page: str
@@ -40,7 +40,7 @@ class Way:
 
 
 def rises(folder: Path, output: str) -> bool:
-    """The reward of the last steps is higher than that of the first."""
+    """True if the last reward is more than 0.2 above the first one."""
     rewards = [float(value) for value in re.findall(r"^ *\d+ to +\d+ +(\S+)", output, re.MULTILINE)]
     return len(rewards) > 1 and rewards[-1] > rewards[0] + 0.2
 
@@ -80,12 +80,12 @@ QUICK = ("loops", "ranked")
 
 
 def run(quick: bool) -> list[Measurement]:
-    """Play the ways of newcomers from the pages alone: minutes of each."""
+    """Play each way of newcomers, and return its minutes."""
     return [play_way(way) for name, way in WAYS.items() if not quick or name in QUICK]
 
 
 def play_way(way: Way) -> Measurement:
-    """Play one way in an empty folder; an error or a missing sign of success is a `DataError`."""
+    """Play one way in an empty folder. Raise a `DataError` if a command fails or the check of success does."""
     program, script = read_blocks((ROOT / way.page).read_text("utf-8"), way.sections)
     with tempfile.TemporaryDirectory(prefix="newcomer-") as name:
         folder = Path(name)
@@ -99,7 +99,7 @@ def play_way(way: Way) -> Measurement:
         output = run_script("\n".join([*lines, *script]), folder)
         minutes = (time.monotonic() - began) / 60
         if not way.is_reached(folder, output):
-            raise DataError(f"{way.page}: its commands ran, and {way.title} is not seen: {output[-500:]}")
+            raise DataError(f"{way.page}: its commands ran, but the check of {way.title} failed: {output[-500:]}")
     return Measurement(way.title, minutes, "min", f"< {way.minutes}")
 
 
@@ -116,7 +116,7 @@ def read_blocks(text: str, sections: Sequence[str]) -> tuple[list[str], list[str
 
 
 def run_script(script: str, folder: Path) -> str:
-    """The output of a script; what it leaves running is ended."""
+    """The output of a script; processes that it leaves running are ended."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     log = folder / "shell.log"
     with log.open("wb") as out:

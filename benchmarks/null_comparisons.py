@@ -1,16 +1,17 @@
-"""Errors of the leaderboard where methods are equal: the share of pages that show a difference although there is none.
+"""Errors of the leaderboard if methods are equal: the share of pages that show a difference although there is none.
 
 Methods that are equal are compared by the functions of the leaderboard, in suites of two scenarios with a planned comparison of
 each method with the first. Their runs are drawn in three kinds of worlds:
 
 * even: success around one half in all worlds, normal noise;
 * a shop: the log odds of success differ from world to world as in `methods-tiny-shop-v2`, and each run plays 100 tasks;
-* a shop, skewed: also, every other method gains where the world is easy what it loses where it is hard. The means are equal, the
-  differences skewed.
+* a shop, skewed: as the shop, but every second method gains in easy worlds as much as it loses in hard worlds. Means are equal,
+  and differences are skewed.
 
-Then the runs of kept results are centred, so that entries are equal in the mean, and redrawn with their worlds. What is found
-there is more than 5 %, since a few redrawn runs repeat, so normal runs of the same covariance are redrawn too. Beside the test
-that is used (on both scales) stand those that are not: in points, in log odds, and with flipped signs.
+Then the runs of kept results are centred, so that entries have equal means, and redrawn world by world. More than 5 % of these
+pages show a difference, since redrawing repeats some runs. For comparison, normal runs with the same covariance are redrawn too.
+The figures are those of the test that the leaderboard uses (on both scales), and of tests that it does not use: in points, in
+log odds, and with flipped signs.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def make_suite(methods: int, seeds: int) -> Suite:
 
 
 def count_errors(world: str, methods: int, seeds: int, draws: int) -> tuple[float, float]:
-    """The share of pages with more than one band, and with a planned comparison that is decided."""
+    """The shares of pages with more than one band, and of pages with a planned comparison that is decided."""
     suite, stream = make_suite(methods, seeds), np.random.default_rng([methods, seeds, list(WORLDS).index(world)])
     bands = planned = 0
     for _ in range(draws):
@@ -97,7 +98,7 @@ def count_errors(world: str, methods: int, seeds: int, draws: int) -> tuple[floa
 
 
 def redraw(name: str, draws: int) -> dict[str, float]:
-    """The share of pages on which some pair is decided, by test, when the runs of a kept suite are centred and redrawn."""
+    """For each test, the share of pages on which some pair is decided if the runs of a kept suite are centred and redrawn."""
     (found,) = read_suites([ROOT / "leaderboard" / "results" / name])
     values = found.tabulate()
     entries = list_complete(found.suite, values)
@@ -133,7 +134,7 @@ def redraw(name: str, draws: int) -> dict[str, float]:
 
 
 def run(quick: bool = False) -> list[Measurement]:
-    """The shares, in percent."""
+    """The shares of pages that show a difference, in percent."""
     draws = 100 if quick else 1200
     cells = list(product(WORLDS, (6,) if quick else (6, 9, 12, 17), (5, 8) if quick else (5, 8, 12)))
     kept = KEPT[:1] if quick else KEPT

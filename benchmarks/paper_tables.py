@@ -1,9 +1,9 @@
-"""The FedAgent paper's first table in small, with three seeds; `--quick` for one seed and fewer rounds.
+"""The FedAgent paper's first table at small scale, with three seeds; `--quick` has one seed and fewer rounds.
 
     python -m benchmarks table1-tiny
 
-Rows are presets with variants (`experiment/presets/`), so that every run of the table is also a run of its own, for example
-`fedagentgym train tiny-alfworld:local-3`. The results are written to `runs/NAME/table.md`, whatever they are, and kept in
+Rows are presets with variants (`experiment/presets/`), so every run of the table can also be made by itself, for example by
+`fedagentgym train tiny-alfworld:local-3`. The results are written to `runs/NAME/table.md`; those of the documentation are kept in
 `benchmarks/results/`.
 """
 
@@ -30,6 +30,6 @@ TABLE1_QUICK = TABLE1.make_quick(
 
 
 def run_table1_tiny(quick: bool = False) -> list[Measurement]:
-    """FedAgent against local and centralized training (its paper's table 1)."""
+    """FedAgent compared with local and centralized training (table 1 of its paper)."""
     table = TABLE1_QUICK if quick else TABLE1
     return to_measurements(run_table(table, run_folder(table.name)))

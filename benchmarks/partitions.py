@@ -1,5 +1,6 @@
-"""The cost of dividing tasks: every sampler at the paper's size and at a hundred thousand clients over a million tasks,
-writing and opening such a split, one client of it; and the twelve figures of the FedAgent paper, drawn from the presets."""
+"""The cost of client splits: every sampler at the paper's size, and with a hundred thousand clients over a million tasks. The
+times of dividing, writing, opening and reading one client are measured. The twelve figures of the FedAgent paper are drawn
+too."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def _allocate_sources(clients: int) -> dict[str, int]:
 
 
 def make_synthetic_pool(items: int) -> TaskPool:
-    """A pool of WebShop's skew without anything behind the tasks."""
+    """A pool with the skew of WebShop's categories, whose tasks have no content."""
     codes = stream(0, "benchmark pool").weighted(SHARES, size=items).astype(np.int32)
     names = [f"c{number}" for number in range(len(SHARES))]
     ids = TaskIds(ENV, "train", items)
@@ -60,8 +61,8 @@ def make_synthetic_pool(items: int) -> TaskPool:
 
 
 def measure(sampler: str, items: int, clients: int, tasks: int) -> dict[str, float]:
-    """One sampler in this process: seconds to divide, write, open, and take one client; processor time and
-    the peak of resident memory of the whole process."""
+    """The cost of one sampler in this process: seconds to divide, write, open, and read one client; processor time and peak
+    resident memory of the whole process."""
     import resource
 
     from fedagentgym.partitions.client_split import federate, load_client_split
@@ -98,7 +99,7 @@ def _make_labels(pool: TaskPool) -> dict[str, bool]:
 
 
 def _make_warm_up_parameters(sampler: str) -> dict[str, Any]:
-    """Load the sampler's imports with a first call, so that importing is not part of the figures."""
+    """The parameters of a small first call, which loads the sampler's imports so that they are not part of the figures."""
     pool = make_synthetic_pool(500)
     labels = {"labels": _make_labels(pool)} if sampler == "hardness" else {}
     return {**make_sampler_parameters(500, len(SHARES), 2)[sampler], **labels}

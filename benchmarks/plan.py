@@ -1,9 +1,9 @@
-"""The minutes that `fedagentgym plan` predicts beside those that a run takes, for models of 0.1, 10 and 135 million parameters.
+"""The minutes that `fedagentgym plan` predicts, and those that a run takes, for models of 0.1, 10 and 135 million parameters.
 
     python -m benchmarks plan-minutes
 
-The 10 M model is the tiny agent's architecture in larger layers, with random weights; every model imitates before it learns, as
-in its preset. The predicted seconds leave the start of the process out, as the measured ones do.
+The 10 M model has the tiny agent's architecture with larger layers and random weights. Every model imitates before it learns, as
+in its preset. Neither the predicted nor the measured seconds include the start of the process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RUNS: Mapping[str, tuple[str, Sequence[str]]] = {
     "10 M": ("tiny-skills:fedavg-grpo", ("warm_start.steps=40", "warm_start.episodes=640", "federation.rounds=2")),
     "135 M": ("small-skills", ("warm_start.steps=24", "warm_start.episodes=384", "federation={rounds: 3, workers: 0}")),
 }
-"""A preset for each model, shortened where it takes many minutes."""
+"""A preset for each model, with changes that shorten long ones."""
 BAR = "0.67 to 1.5"
 
 
@@ -37,7 +37,7 @@ def run(quick: bool) -> list[Measurement]:
     found = []
     for name, (preset, changes) in list(RUNS.items())[: 1 if quick else None]:
         with tempfile.TemporaryDirectory() as folder:
-            seed = int(time.time())  # imitated agents are kept: no run had this one
+            seed = int(time.time())  # imitated agents are cached, and no earlier run had this seed
             given = [*changes, f"output.folder={json.dumps(f'{folder}/run')}", f"warm_start.misconceptions.seed={seed}"]
             if name == "10 M":
                 given.append(f"agent.model={json.dumps(str(make_larger_model(Path(folder) / 'larger')))}")
@@ -51,7 +51,7 @@ def run(quick: bool) -> list[Measurement]:
 
 
 def compare(preset: str, changes: Sequence[str]) -> tuple[float, float]:
-    """The predicted and the measured seconds of a run without the start of the process."""
+    """The predicted and the measured seconds of a run, without the start of the process."""
     config = load_config(preset, changes)
     _, durations = measure_durations(plan_run(config))
     started = time.perf_counter()

@@ -1,7 +1,7 @@
 """A whole policy step: playing, then learning from the episodes.
 
-No reply ends early, and every episode is used for learning: advantages are given, since an untrained model earns nothing. In
-environments with several turns a random walker's actions are played instead of the replies.
+No reply ends early, and every episode is used for learning: advantages are set by the benchmark, since an untrained model earns
+no reward. In environments with several turns a random walker's actions are played instead of the replies.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class StepTiming(NamedTuple):
 
     @property
     def play_share(self) -> float:
-        """Percent of the step; 0 if play and learning are not measured separately."""
+        """The share of play in the step in percent; 0 if play and learning are not measured separately."""
         return 100 * self.play / (self.play + self.learn) if self.learn else 0.0
 
 
@@ -124,7 +124,7 @@ class _WalkingPlayers(TokenPlayers):
 
 
 def choose_random_action(episode: Episode) -> str:
-    """The walker's next action: the same for all copies of a task, on both sides."""
+    """The walker's next action, which is the same for all copies of a task, for our step and for TRL's."""
     return random_action(episode, episode.view.observation, stream(0, "walk", episode.task.id, episode.turn))
 
 
@@ -136,13 +136,13 @@ _DIALOGUE = (
     "{% if message['role'] != 'assistant' %}{{ '\n' + message['content'] + '\n' }}{% endif %}"
     "{% endfor %}"
 )
-"""A chat template: observations between line ends, replies as they are."""
+"""A chat template with observations between line ends, and replies unchanged."""
 
 
 def time_steps(
     make_policy: Callable[[], TorchPolicy], env: TextEnv, work: Workload, steps: int
 ) -> dict[str, StepTiming]:
-    """The best step of `ours`, and of `trl` where TRL is installed, from one warm-up and some timed steps of each."""
+    """The best step of `ours`, and of `trl` if TRL is installed, of several timed steps of each after a warm-up."""
     own = OwnStep(make_policy(), env, work)
     if find_spec("trl") is None:
         return {"ours": _choose_best([own.step() for _ in range(steps + 1)])}
@@ -152,14 +152,14 @@ def time_steps(
 
 
 def _choose_best(steps: Sequence[StepTiming]) -> StepTiming:
-    """The fastest step but for the first, which warms up."""
+    """The fastest step, without the first one, which warms up."""
     return max(steps[1:], key=lambda step: step.speed)
 
 
 def run_trl(
     policy: TorchPolicy, env: TextEnv, work: Workload, prompts: Sequence[str], steps: int, between: Callable[[], object]
 ) -> list[StepTiming]:
-    """TRL's steps on a model; `between` is called after each of them, off the clock."""
+    """TRL's steps on a model; `between` is called after each step and is not timed."""
     import datasets
     import trl
     from transformers import PrinterCallback, TrainerCallback
@@ -178,7 +178,7 @@ def run_trl(
     seen: list[int] = []
 
     def pay(prompts: list[Any], completions: list[Any], **columns: Any) -> list[float]:
-        """Every other copy is paid."""
+        """Every second copy gets a reward of 1."""
         return [float(number % 2) for number in range(len(completions))]
 
     class Trainer(trl.GRPOTrainer):  # type: ignore[misc]
@@ -211,7 +211,7 @@ def _make_rows(prompts: Sequence[str], env: TextEnv) -> list[dict[str, Any]]:
 
 
 def _make_arguments(trl: Any, folder: Path, work: Workload, steps: int, env: TextEnv) -> Any:
-    """GRPO as our default settings say it: one pass, one mini-batch, no KL term, mean over all tokens."""
+    """GRPO with our default settings: one pass, one mini-batch, no KL term, mean over all tokens."""
     several = work.turns > 1
     return trl.GRPOConfig(
         output_dir=str(folder),
@@ -242,7 +242,7 @@ def _make_arguments(trl: Any, folder: Path, work: Workload, steps: int, env: Tex
 
 
 def _make_tokenizer(policy: TorchPolicy, env: TextEnv) -> Any:
-    """The policy's tokenizer; for several turns with a dialogue's form, and every reply a call of the one tool."""
+    """The policy's tokenizer; for several turns it has a chat template, and parses every reply as a call of the only tool."""
     tokenizer = copy.deepcopy(policy.tokenizer.hf)
     if env.takes != "reply":
         tokenizer.chat_template = _DIALOGUE

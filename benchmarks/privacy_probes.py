@@ -1,15 +1,15 @@
-"""The messages that a curious server receives under each method, and its inferences about whose task is whose.
+"""The messages that a curious server receives under each method, and its inferences about the tasks of each client.
 
-Every method runs for a few rounds on generated mathematics with a tiny agent, on clients with iid tasks: only the tasks
-themselves can distinguish members from outsiders. The server follows the protocol and keeps what it receives; then it is
-asked, for each client, which of some tasks are the client's own and which are no client's.
+Every method runs for a few rounds on generated mathematics with a tiny agent. Clients have iid tasks, so only the tasks
+themselves can distinguish members from outsiders. The server follows the protocol and keeps every message. Then it has to tell,
+for each client, the client's own tasks from tasks that no client holds.
 
     parameters (fedagent, fedmoa, pubswap, fedpetuning)   `membership.py`: loss, gradient, audit
     scores (fedgrpo)              does a row of scores look as if the expert held the answer? (the server knows the answers)
     noisy histograms (dpsda-fl)   votes for the candidate that is nearest to the task
 
-An area under the curve of 0.5 is guessing; the intervals are bootstraps over tasks. It is one small world and a few rounds: a
-probe that finds something shows that there is something; one that finds nothing shows only that this attacker found nothing.
+An area under the curve of 0.5 is guessing; the intervals are bootstraps over tasks. The experiment is one small world and a few
+rounds. A probe that succeeds shows that messages reveal tasks; a probe that fails shows only that this attack failed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ADAPTER_CHANGES = {"agent": {"adapter": {"rank": 8, "alpha": 16.0}}, "learning":
 
 @dataclass(frozen=True)
 class Probe:
-    """A method to look at: its settings, what else is changed for it, and which of the three attacks its messages allow."""
+    """A method that is probed: its settings, other changes that it needs, and the attack that its messages allow."""
 
     name: str
     algorithm: Mapping[str, Any]
@@ -116,7 +116,7 @@ class RecordingBackend(SequentialBackend):
 
 
 def run(quick: bool) -> list[Measurement]:
-    """Bytes by kind of what reaches the server, and areas under the curve of its guesses."""
+    """The bytes that reach the server by kind, and the areas under the curve of its guesses."""
     scale = QUICK if quick else FULL
     agent = pretrain_probe_agent(scale)
     figures: list[Measurement] = []
@@ -128,7 +128,7 @@ def run(quick: bool) -> list[Measurement]:
 
 
 def pretrain_probe_agent(scale: Scale) -> dict[str, Any]:
-    """An agent that solves some of the tasks, made once."""
+    """An agent that solves some of the tasks; all probes start from it."""
     from fedagentgym.agents.settings import AgentSettings
     from fedagentgym.learning.pretrain import pretrain_tiny
     from fedagentgym.learning.settings import WarmStartSettings
@@ -157,7 +157,7 @@ def run_probe(probe: Probe, scale: Scale, agent: Mapping[str, Any]) -> list[Meas
 
 
 def spec_of(probe: Probe, scale: Scale, agent: Mapping[str, Any]) -> ExperimentSpec:
-    """The same small environment for every method; roles that only some methods need do not change the clients' tasks."""
+    """The same small experiment for every method; roles that only some methods need do not change the clients' tasks."""
     held = scale.clients * scale.tasks
     plain: dict[str, Any] = {
         "seed": SEED,
@@ -185,7 +185,7 @@ def spec_of(probe: Probe, scale: Scale, agent: Mapping[str, Any]) -> ExperimentS
 
 
 def attack_update(probe: Probe, runtime: Runtime, backend: RecordingBackend, scale: Scale) -> Iterator[Measurement]:
-    """Return what an update of parameters reveals."""
+    """The areas of the attacks on updates of parameters."""
     from benchmarks.membership import Attacker, collect_updates, evaluate_evidence
 
     members, outsiders = split_members(runtime, scale)
@@ -196,7 +196,7 @@ def attack_update(probe: Probe, runtime: Runtime, backend: RecordingBackend, sca
 
 
 def attack_scores(probe: Probe, runtime: Runtime, backend: RecordingBackend, scale: Scale) -> Iterator[Measurement]:
-    """Return what an expert's scores reveal about the questions that it holds."""
+    """The areas of two guesses which expert holds a question: by the truth of its scores, and by their form."""
     from benchmarks.membership import Evidence, evaluate_evidence
 
     truth: Evidence = {}
@@ -220,7 +220,7 @@ def attack_scores(probe: Probe, runtime: Runtime, backend: RecordingBackend, sca
 
 
 def attack_votes(probe: Probe, runtime: Runtime, backend: RecordingBackend, scale: Scale) -> Iterator[Measurement]:
-    """Return what noisy histograms reveal: votes for the candidate that is nearest to a task, over all iterations."""
+    """The area of guesses by noisy histograms: the votes for the candidate that is nearest to a task, over all iterations."""
     from benchmarks.membership import Evidence, evaluate_evidence
 
     members, outsiders = split_members(runtime, scale)
@@ -254,7 +254,7 @@ def split_members(runtime: Runtime, scale: Scale) -> tuple[dict[int, list[str]],
 
 
 def find_nearest_candidates(runtime: Runtime, tasks: Sequence[str], candidates: Sequence[str]) -> NDArray[np.int64]:
-    """For each task the number of the candidate that a client holding it votes for."""
+    """For each task, the number of the candidate for which a client with this task votes."""
     from fedagentgym.learning.forward import embed
     from fedagentgym.learning.state import get_trainable_policy
 

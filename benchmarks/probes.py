@@ -1,9 +1,9 @@
 """falsepass's probes of graders, played in every environment and with every verifier.
 
-A probe is a reply whose worth is known beforehand: empty, the question itself, all answers at once, the right answer denied in
-the place of the answer, a wrong one in the right form, two million characters. One that earns something it should not is a false
-pass, a right one that is not paid in full a false fail. Environments of several turns have no single right answer: there the
-probes that need none are the reply of every turn. falsepass comes with the extra `[dev]`.
+A probe is a reply whose right score is known beforehand: an empty reply, the question itself, all answers at once, a denial of
+the right answer, a wrong answer in the right form, two million characters. A wrong reply that earns a reward is a false pass; a
+right reply without the full reward is a false fail. Environments of several turns have no single right answer, so they are probed
+only with replies that need none, in every turn. falsepass comes with the extra `[dev]`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ NO_PROGRAM = "def f(*given): return None"
 
 
 class Scorer:
-    """Plays a probe's text as the reply of every turn, and returns what the episode earned."""
+    """Plays a probe's text as the reply of every turn, and returns the score of the episode."""
 
     def __init__(self, env: TextEnv) -> None:
         self.env = env
@@ -94,7 +94,7 @@ def read_completion(completion: Any) -> str:
 
 
 def make_adapter(env: TextEnv, form: str) -> Any:
-    """The knowledge of the probes: the form of a reply, and a wrong answer."""
+    """falsepass's adapter for an environment: the form of a reply, and wrong, repeated and equivalent answers."""
     base = require("falsepass.adapter", "dev").Adapter
 
     class OwnAdapter(base):  # type: ignore[misc,valid-type]
@@ -113,13 +113,13 @@ def make_adapter(env: TextEnv, form: str) -> Any:
 
         def equivalent_forms(self, example: Example) -> dict[str, Any]:
             found: dict[str, Any] = super().equivalent_forms(example)
-            return found if form in (TAGS, BOX) else {}  # the others take nothing around an answer
+            return found if form in (TAGS, BOX) else {}  # the other forms allow no text around an answer
 
     return OwnAdapter()
 
 
 def is_program(answer: str) -> bool:
-    """True if an answer is a program, which stands in a fence."""
+    """True if an answer is a program, which is written in a code fence."""
     return "def " in answer
 
 
@@ -135,7 +135,7 @@ def find_wrong(answer: str) -> str:
 
 
 def probe(case: Probed, most: int) -> tuple[int, int, int, int]:
-    """Return how many tasks and probes were played, and how many of these were false passes and false fails."""
+    """Return the numbers of tasks, of played probes, of false passes and of false fails."""
     probes, model = require("falsepass.probes", "dev"), require("falsepass.model", "dev")
     env = open_env(case.env_id, **{"split": "test", **case.options})
     tasks = stream(0, "probes", case.name).shuffled(list(env.pool.ids))[: min(most, case.tasks)]
@@ -164,7 +164,7 @@ def probe(case: Probed, most: int) -> tuple[int, int, int, int]:
 
 
 def read_answer(reply: str, form: str) -> str:
-    """The answer of the expert's reply, without what stands around it."""
+    """The answer in the expert's reply, without the text around it."""
     if form in (EQUATION, BARE):
         return reply.rpartition("=")[2].strip()
     answer = extract_answer(reply) or ""
@@ -172,7 +172,7 @@ def read_answer(reply: str, form: str) -> str:
 
 
 def find_probes(quick: bool, cases: Sequence[Probed] = PROBED) -> Findings:
-    """The findings of the probes of graders."""
+    """The numbers of tasks, probes, false passes and false fails of every environment."""
     rows: dict[str, tuple[float | str, ...]] = {
         case.name: probe(case, QUICK_TASKS if quick else case.tasks) for case in cases
     }

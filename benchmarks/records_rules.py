@@ -1,9 +1,9 @@
-"""Success on the questions about a house's rules, in the scenario `rules` of the suite of databases, from its committed results.
+"""Success on the questions about a house's rules, in the scenario `rules` of `methods-tiny-records-v1`, from committed results.
 
     python -m benchmarks records-rules
 
-A sixth of the questions are of the kind `rule`. Each client's policy played them on the client's own databases, under the rules
-of its own house. The table goes to `docs/experiments/records.md`; `quick` reads one run of each row.
+A sixth of the questions are of the kind `rule`. Each client's policy played these questions on the client's own databases, under
+the rules of its own house. The table goes to `docs/experiments/records.md`; `quick` reads one run of each row.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Things that are made again and compared: client splits from their seeds, episodes in another process, committed results."""
+"""Repetitions that are compared: client splits from their seeds, episodes in another process, committed results."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ NOISE = 0.3
 
 
 def find_splits(quick: bool) -> Findings:
-    """The checks of client splits that are proven: the content, the pool, that the sampler makes it again from its seed."""
+    """The numbers of proven checks of client splits: their content, their pool, and drawing them again from their seed."""
     presets = []
     for name in list_presets():
         try:
@@ -82,7 +82,7 @@ def count_checks(splits: Sequence[ClientSplit]) -> tuple[int, ...]:
 
 
 def find_replays(quick: bool) -> Findings:
-    """The number of episodes that are the same, word by word, in a process with another seed of Python's own hashes."""
+    """The number of episodes that are the same, word by word, in a process with another hash seed of Python."""
     count = 3 if quick else EPISODES
     rows: dict[str, tuple[float | str, ...]] = {}
     ours, theirs = digest_episodes(count), digest_episodes_apart(count)
@@ -92,7 +92,7 @@ def find_replays(quick: bool) -> Findings:
 
 
 def digest_episodes(count: int) -> dict[str, list[str]]:
-    """The digests of so many episodes of every environment and size, by a player who errs on purpose."""
+    """The digests of `count` episodes of every environment and size, by a player who errs on purpose."""
     found = {}
     for env_id in list_audited():
         for size in list_sizes(env_id):
@@ -103,7 +103,7 @@ def digest_episodes(count: int) -> dict[str, list[str]]:
 
 
 def digest_episodes_apart(count: int) -> dict[str, list[str]]:
-    """The same in another process."""
+    """The digests of `digest_episodes`, computed in another process with another hash seed."""
     code = f"import json; from benchmarks.repeats import digest_episodes; print(json.dumps(digest_episodes({count})))"
     environment = {**os.environ, "PYTHONHASHSEED": "4321", "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
@@ -112,7 +112,7 @@ def digest_episodes_apart(count: int) -> dict[str, list[str]]:
 
 
 def play_once(env: TextEnv, seed: int) -> list[Any]:
-    """An episode of the task that a seed names: every observation, action, reward, and what can be done."""
+    """An episode of the task that a seed chooses: every observation, action, reward, and the admissible actions."""
     task = env.pool.ids[seed % len(env.pool)]
     (episode,) = env.reset_many([task], [seed])
     player = NoisyExpert(env.expert(), NOISE, episode.view.observation, stream(seed, "replays", task))
@@ -131,7 +131,8 @@ def play_once(env: TextEnv, seed: int) -> list[Any]:
 
 
 def find_results(quick: bool) -> Findings:
-    """The number of committed results whose verification is about them and says that every episode was played again."""
+    """For each suite, the numbers of committed results, of those that were replayed in full, of their episodes, and of refuted
+    claims."""
     rows: dict[str, tuple[float | str, ...]] = {}
     for suite in sorted(path for path in (BOARD / "results").iterdir() if path.is_dir()):
         archives = sorted(suite.glob("*.zip"))[: 2 if quick else None]

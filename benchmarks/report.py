@@ -1,17 +1,17 @@
-"""The report in docs/report: its numbers are filled in from the committed pages and results, and it is written as LaTeX too.
+"""The report in docs/report: fill in its numbers from the committed pages and results, and write it as LaTeX too.
 
     python -m benchmarks report
 
-The text of `docs/report/index.md` is written by hand, its numbers are not. A number is a link behind a comment that says which
-number it is:
+The text of `docs/report/index.md` is written by hand, but not its numbers. A number is a link after a comment that names the
+number:
 
     <!-- experiments/fedagent / skills-fedagent-v1 / Success / zero-shot / misled -->[49.9 % (49.2 to 50.6)](...)
     <!-- suite / skills-fedagent-v1 / episodes -->[20,480](...)
     <!-- count / runs -->[1,980](...)
 
-The first names a page, a place between its markers, the line above a table, a row and a column. The command writes the text and
-the target of the link: the archive of the run, or the heading below which the table stands. Tables are filled between markers, as
-on other pages.
+The first comment names a page, a pair of its markers, the line above a table, a row and a column. The command writes the text and
+the target of the link: the archive of the entry, or the heading above the table. Tables are filled between markers, as on other
+pages.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ LATEX = PAGE.with_name("report.tex")
 RESULTS, VERIFIED = (ROOT / "leaderboard" / name for name in ("results", "verified"))
 SOURCE = "https://github.com/fedagentgym/fedagentgym/blob/main/"
 NUMBER = re.compile(r"<!-- ([^<>]+? / [^<>]+?) -->\[[^\]]*\]\([^)]*\)")
-"""A number of the text: its name, and the link that shows it."""
+"""A number of the text: a comment with its name, and the link that shows it."""
 SEPARATOR = " / "
 Table = list[dict[str, str]]
 """The rows of a table by column; the first column has no name."""
 
 
 def write_report(quick: bool = False) -> list[Measurement]:
-    """Write docs/report: its numbers from the committed pages and results, and the whole as LaTeX."""
+    """Write docs/report: the numbers of the page from the committed pages and results, and the page as LaTeX."""
     text = fill_report(PAGE.read_text("utf-8"))
     write_atomic(PAGE, text)
     write_atomic(LATEX, write_latex(text))
@@ -90,8 +90,8 @@ def show_number(name: str) -> str:
 
 
 def find_number(page: str, place: str, above: str, row: str, column: str) -> str:
-    """A cell of a table. Of a suite's planned differences the column is the scenario, and the interval and what it shows are
-    added; of the differences of an experiment what it shows is.
+    """A cell of a table. In a suite's planned differences `column` is the scenario, and the interval and the verdict are added;
+    in a table with a column `reading`, the reading is added.
 
     >>> find_number("experiments/fedagent", "skills-fedagent-v1", "Success", "zero-shot", "nowhere")
     Traceback (most recent call last):
@@ -118,7 +118,8 @@ def shorten(verdict: str) -> str:
 
 @cache
 def read_tables(page: str, place: str) -> Mapping[str, Table]:
-    """The tables in a place of a page, by the line above each up to its first comma, colon or bracket; `table` without one."""
+    """The tables between two markers of a page. The key of a table is the line above it, up to its first comma, colon, semicolon
+    or bracket, or `table` if there is no such line."""
     begin, end = make_marks(place)
     path = DOCS / f"{page}.md" if page != "README" else ROOT / "README.md"
     _, found, rest = path.read_text("utf-8").partition(begin)
@@ -153,7 +154,7 @@ def split_row(line: str) -> list[str]:
 
 
 def find_target(page: str, place: str, row: str) -> str:
-    """The source of a number: the archive of the entry with this title, or the heading of the page below which it stands."""
+    """The source of a number: the archive of the entry with this title, or the heading above the number on its page."""
     if (RESULTS / place).is_dir():
         names = [name for name, one in load_suite(place).baselines.items() if one.title == row]
         archives = [file for name in names if (file := RESULTS / place / f"{name}.zip").is_file()]
@@ -165,7 +166,7 @@ def find_target(page: str, place: str, row: str) -> str:
 
 
 def find_heading(path: Path, place: str) -> str:
-    """The anchor of the heading above a place."""
+    """The anchor of the heading above a pair of markers."""
     before, _, _ = path.read_text("utf-8").partition(make_marks(place)[0])
     title = re.findall(r"^#+ (.*)$", before, re.MULTILINE)[-1]
     return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower())
@@ -210,7 +211,7 @@ COUNTS: Mapping[str, tuple[Callable[[], int], str]] = {
     "replayed": (count_replayed, f"{SOURCE}leaderboard/verified"),
     "trials": (count_trials, f"{SOURCE}leaderboard/tuning"),
 }
-"""The counts, each with the place where it can be seen."""
+"""The counts, each with a link to the counted things."""
 
 
 def list_played() -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Figures of a table of skills, by matplotlib: curves with bands over seeds, categories before and after, tau and bytes.
+"""Pictures of a suite in Skills, by matplotlib: curves with bands over seeds, categories before and after, tau and bytes.
 
 The same results give the same bytes.
 """
@@ -31,7 +31,8 @@ TAU = re.compile(r"^(?P<method>.*), tau = (?P<tau>\d+)$")
 
 
 def draw_results(results: TableResults, folder: Path, name: str) -> dict[str, str]:
-    """All pictures that these results allow: title -> name of the file. Tables that compare no tau have no picture against it."""
+    """Draw all pictures that these results allow (title -> name of the file). Only tables that compare taus have a picture of
+    tau."""
     drawn = {
         "Success over the run": (draw_curves, f"{name}-curves.png"),
         "Success in each category, before and after": (draw_skills, f"{name}-skills.png"),
@@ -75,7 +76,7 @@ def compute_band(one: RowResults) -> tuple[NDArray[np.float64], NDArray[np.float
 
 
 def draw_skills(results: TableResults) -> Figure:
-    """A matrix: rows of the table by categories, those with a misconception first; the first line is what all start from."""
+    """A matrix of the table's rows by categories, those with a misconception first; its first line is the start of all rows."""
     import matplotlib.pyplot  # noqa: F401  (colour maps are registered by it)
 
     plots = require("matplotlib.figure", "plots")
@@ -122,7 +123,7 @@ def draw_bytes(results: TableResults) -> Figure:
 
 
 def draw_taus(results: TableResults) -> Figure:
-    """Success at the end against the local steps between two meetings, method by method."""
+    """Success at the end against the local steps between two averages, method by method."""
     figure, axes = _make_figure()
     for number, (method, taus) in enumerate(_find_taus(results).items()):
         ends = [_end(one) for one in taus.values()]

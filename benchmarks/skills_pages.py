@@ -1,9 +1,10 @@
-"""The pages of suites in Skills: what the leaderboard's tables do not show, and pictures.
+"""The pages of suites in Skills: figures that the leaderboard's tables do not show, and pictures.
 
     python -m benchmarks skills-pages
 
-A page, such as `docs/experiments/fedagent.md`, has text that was written by hand, the leaderboard's tables (`excerpts.py`), and
-what this writes from the suite's results: success apart by belief, numbers from the records of the runs, pictures.
+A page, such as `docs/experiments/fedagent.md`, has text that was written by hand and the leaderboard's tables (`excerpts.py`).
+This module adds, from the suite's results, success with and without a wrong belief, numbers from the records of runs, and
+pictures.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ FOLDER = ROOT / "docs" / "experiments"
 RESULTS = ROOT / "leaderboard" / "results"
 SHARED = ("accuracy/skills", "format")
 OBJECTIVES = 4
-"""Of a client, in the first scenario of `skills-fedmoa-v1`."""
+"""The number of a client's objectives in the first scenario of `skills-fedmoa-v1`."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class SuitePage:
 
     suite: str
     diagnostics: Mapping[str, Column] = field(default_factory=dict)
-    """Read from the runs' records to explain a difference; they are not compared."""
+    """Columns from the runs' records that explain a difference; they are not compared."""
 
     @property
     def name(self) -> str:
@@ -45,7 +46,7 @@ class SuitePage:
 
 
 def make_weight_column(objective: str) -> Column:
-    """The mean weight over clients of an objective that all have, after the last round; an equal share where none trained."""
+    """The mean weight over clients of an objective that all have, after the last round; an equal share if no client trained."""
 
     def read_weight(folder: Path, record: Record) -> float:
         *_, last = read_metrics_log(folder / "metrics.jsonl")
@@ -56,7 +57,7 @@ def make_weight_column(objective: str) -> Column:
 
 
 def read_weight_of_styles(folder: Path, record: Record) -> float:
-    """The mean weight of a client's own styles after the last round; an equal share where none trained."""
+    """The mean weight of a client's own styles after the last round; an equal share if no client trained."""
     *_, last = read_metrics_log(folder / "metrics.jsonl")
     weights = [
         float(weight)
@@ -122,5 +123,5 @@ def write_pages(quick: bool = False) -> list[Measurement]:
 
 
 def link_pictures(pictures: Mapping[str, str]) -> str:
-    """The pictures of a page (title -> file)."""
+    """The Markdown of a page's pictures (title -> file)."""
     return "\n".join(f"![{title}]({file})" for title, file in pictures.items())

@@ -1,6 +1,6 @@
-"""The results of a suite in Skills for its page: read from the archives, compared in further measures, described.
+"""The results of a suite in Skills for its page: read from archives, compared in further measures, and described.
 
-No figure of a page is typed: `python -m benchmarks skills-pages` writes them again.
+No figure of a page is typed by hand: `python -m benchmarks skills-pages` writes all of them.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from fedagentgym.runs.record import RunRecord
 
 AREA = "mean success over the run"
 FIGURES = "figures"
-"""The name of the place of a page that the figures fill."""
+"""The name of the markers between which a page's figures are written."""
 
 
 @dataclass(frozen=True)
 class Skill:
-    """A category for one row, or, where every seed has a world of its own, all categories of a kind: whether a
-    misconception was shown, and success before and after, over all seeds."""
+    """A category of a row or, if every seed has a world of its own, all categories of a kind: their procedure, whether they have
+    a misconception, and success before and after training, as means over seeds."""
 
     procedure: str
     misled: bool
@@ -45,8 +45,8 @@ class Skill:
 
 @dataclass(frozen=True)
 class RowResults:
-    """A row of a table: its numbers (in the order of the seeds), its curves, the result for each skill, and diagnostics (numbers
-    that explain a difference and are not compared themselves)."""
+    """A row of a table: its numbers (in the order of the seeds), its curves, its categories, and diagnostics (numbers that
+    explain a difference and are not compared themselves)."""
 
     row: Row
     seeds: tuple[int, ...]
@@ -57,7 +57,7 @@ class RowResults:
 
 @dataclass(frozen=True)
 class TableResults:
-    """Everything that a page shows of a table."""
+    """The results of a table that a page shows."""
 
     table: str
     rows: tuple[RowResults, ...]
@@ -67,8 +67,8 @@ class TableResults:
 
 
 def read_suite(name: str, results: Path, diagnostics: Mapping[str, Column] | None = None) -> TableResults | None:
-    """The results of a suite of this package for its page, or None if some of its rows have none. Rows of further scenarios begin
-    with the scenario's name. Curves are of the split on which settings are chosen; their last points are what is ranked."""
+    """The results of a suite of this package for its page; None if a row has no result. Names of rows of further scenarios begin
+    with the scenario. Curves are measured on the split on which settings are chosen; their last points are the ranked numbers."""
     suite = load_suite(name)
     archives = {entry: results / name / f"{entry}.zip" for entry in suite.baselines}
     if not all(archive.is_file() for archive in archives.values()):
@@ -83,7 +83,7 @@ def read_suite(name: str, results: Path, diagnostics: Mapping[str, Column] | Non
 
 
 def name_row(suite: Suite, scenario: str, entry: str) -> str:
-    """The name of an entry's row on a suite's page: its title, and before it the scenario, unless that is the first."""
+    """The name of an entry's row on a suite's page: its title, after the scenario if that is not the suite's first."""
     title = suite.baselines[entry].title
     return title if scenario == next(iter(suite.scenarios)) else f"{scenario}: {title}"
 
@@ -126,13 +126,13 @@ def _read_suite_row(
 
 
 def describe_suite(results: TableResults) -> str:
-    """The parts of a page that the leaderboard's tables do not have."""
+    """The tables of a page that the leaderboard does not have."""
     return "\n".join([*_describe_misled(results), *_describe_diagnostics(results)]).lstrip() + "\n"
 
 
 def make_metric_column(name: str, total: bool = False, at: int | None = None) -> Column:
-    """A metric of the training rounds: its mean over those that have it, its total, or its value in round `at`; nan if none
-    has it."""
+    """A metric of the training rounds: its mean over the rounds that have it, its total, or its value in round `at`; nan if no
+    round has it."""
 
     def read_metric(folder: Path, record: Record) -> float:
         logged = {int(one["round"]): one.get("metrics", {}) for one in read_metrics_log(folder / "metrics.jsonl")}
@@ -166,7 +166,7 @@ def collect_skills(records: Sequence[Record]) -> dict[str, Skill]:
 def compare_pairs(
     results: TableResults, pairs: Sequence[tuple[str, str]], column: str, margin: float = 0.0
 ) -> list[Difference]:
-    """The comparisons of these pairs in one column, over the seeds that all rows of them have; not yet corrected."""
+    """The comparisons of these pairs in one column, over the seeds that all their rows have; not yet corrected."""
     chosen = list_present(results, pairs)
     named = {name for pair in chosen for name in pair}
     rows = [one for one in results.rows if one.row.name in named]
@@ -180,7 +180,7 @@ def compare_pairs(
 
 
 def list_present(results: TableResults, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The pairs of which both rows have results."""
+    """The pairs whose rows both have results."""
     present = {one.row.name for one in results.rows}
     return [pair for pair in pairs if set(pair) <= present]
 
@@ -192,7 +192,7 @@ def _keep_seeds(results: RowResults, seeds: Sequence[int], column: str) -> Row:
 
 
 def _describe_misled(results: TableResults) -> list[str]:
-    """Success before and after, apart for the categories with a misconception and without."""
+    """A table of success before and after training in categories with a misconception and in categories without."""
     rows = [
         (one.row.name, [[skill for skill in one.skills.values() if skill.misled is misled] for misled in (True, False)])
         for one in results.rows
@@ -216,7 +216,7 @@ def _describe_change(skills: Sequence[Skill]) -> str:
 
 
 def _describe_diagnostics(results: TableResults) -> list[str]:
-    """Return what explains a difference: means over the seeds, of the rows that have any of them."""
+    """A table of the diagnostics: means over the seeds, for the rows that have any."""
     names = list(results.rows[0].diagnostics)
     rows = [one for one in results.rows if any(_present(one.diagnostics[name]) for name in names)]
     if not rows:
@@ -244,10 +244,10 @@ def _describe_mean(values: Sequence[float]) -> str:
 
 
 def format_number(value: float) -> str:
-    """Counts with separators, others with three significant digits."""
+    """A number as text: from 100 on as a whole number with separators, below with three significant digits."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def write_page(page: Path, figures: str) -> None:
-    """Put these figures between the page's markers."""
+    """Write these figures between the page's markers."""
     write_atomic(page, fill_place(page.read_text("utf-8"), FIGURES, figures))

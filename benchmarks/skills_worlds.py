@@ -1,8 +1,8 @@
 """The worlds of the suites in Skills: every seed has its own procedures, misconceptions, tasks, warm start and stream.
 
-What the rows have in common stays as it is: a client of `skills-32` holds four categories, of either procedure one with a
-misconception and one without; where there are more procedures its four are of four procedures, again two with a misconception. A
-client of `one-procedure` holds four categories of one, two of them with a misconception.
+The division is of the same kind in all worlds. A client of `skills-32` holds four categories: of each of two procedures one with
+a misconception and one without, or, if there are more procedures, one category of each of four procedures, two of them with a
+misconception. A client of `one-procedure` holds four categories of one procedure, two of them with a misconception.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def make_world(seed: int, source: str) -> tuple[str, ...]:
 
 
 def group_categories(config: RunConfig, seed: int, mixed: bool) -> list[list[str]]:
-    """The categories of each client: of as many procedures as there are, four at most, if `mixed`, else of one."""
+    """The categories of each client: if `mixed`, of all procedures (at most four), else of one procedure."""
     env = open_env(config.env.id, **{**config.env.options, "split": "val"})
     shown = draw_misconceptions(env, MisconceptionSettings(seed=seed))
     kinds: dict[tuple[str, bool], list[str]] = {}

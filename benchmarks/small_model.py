@@ -1,9 +1,9 @@
-"""A real language model in small, SmolLM2-135M: two tables of docs/experiments/real-model.md.
+"""A small real language model, SmolLM2-135M: two tables of docs/experiments/real-model.md.
 
-    python -m benchmarks small-skills-factors    what decides: each setting changed by itself
+    python -m benchmarks small-skills-factors each setting that may decide, changed by itself
     python -m benchmarks small-math              generated mathematics
 
-A finished table is kept in benchmarks/results; `python -m benchmarks skills-pages` writes the page from what is kept.
+A finished table is kept in benchmarks/results, and `python -m benchmarks skills-pages` writes the page from the kept tables.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from benchmarks.tables import (
 KEPT = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "experiments" / "real-model.md"
 TUNING_SEEDS = 100
-"""The suite `methods-small-skills-v1` reports seeds from 0 on."""
+"""The first seed of these tables; the suite `methods-small-skills-v1` reports seeds from 0 on."""
 QUICK_CHANGES = (
     "warm_start.episodes=32",
     "warm_start.steps=2",
@@ -42,7 +42,7 @@ QUICK_CHANGES = (
 
 
 def _make_world(seed: int, source: str) -> Sequence[str]:
-    """Every seed has procedures, misconceptions, tasks and a split of its own, as in the suite."""
+    """The changes that give a seed procedures, misconceptions, tasks and a split of its own, as in the suite."""
     return (f"env.options.seed={seed}", f"warm_start.misconceptions.seed={seed}", f"partition.seed={seed}")
 
 
@@ -85,12 +85,12 @@ TABLES = (FACTORS, MATH)
 
 
 def make_quick(table: ExperimentTable) -> ExperimentTable:
-    """One round of every row that the whole table has, with an agent that has imitated next to nothing."""
+    """The quick form of a table: one round of every row, with an agent that has imitated very little."""
     return replace(table.make_quick(table.rows, (*table.changes, *QUICK_CHANGES), seeds=1), row_changes={})
 
 
 def run_factors(quick: bool = False) -> list[Measurement]:
-    """Each setting that may decide whether small-skills learns, changed by itself."""
+    """Success of small-skills with each setting that may decide whether it learns, changed by itself."""
     return _run(FACTORS, quick)
 
 
@@ -110,7 +110,7 @@ def _run(table: ExperimentTable, quick: bool) -> list[Measurement]:
 
 
 def load_kept() -> dict[str, TableResults]:
-    """The results that are kept with the source, by the names of their tables."""
+    """The committed results, by the names of their tables."""
     files = {table.name: KEPT / f"{table.name}.json" for table in TABLES}
     return {name: load_results(file) for name, file in files.items() if file.is_file()}
 

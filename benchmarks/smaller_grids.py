@@ -1,9 +1,9 @@
-"""The success that searches of suites would have lost with the smaller grid of later ones.
+"""The success that the first searches of suites would have lost with the smaller grid of later searches.
 
     python -m benchmarks smaller-grids
 
-Later searches leave out a fourth learning rate and further sizes of a step. For every row of a suite whose grid had either: the
-best trial less the best of those that the smaller grid has, by success in the two worlds that choose.
+Later searches leave out a fourth learning rate and further sizes of a step. For every row of a suite whose grid had them, the
+loss is the success of the best trial minus that of the best trial in the smaller grid, in the two worlds of the search.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RATE, STEP, RATES = "learning.learning_rate=", "learning.tasks_per_step=", 3
 
 
 def run(quick: bool = False) -> list[Measurement]:
-    """The most that a row would have lost in the searches that were played, with three rates and one size of a step."""
+    """The largest loss of a row in each search, with three learning rates and one size of a step."""
     found = []
     for name in SEARCHED:
         choice = Choice.load(read_json(SUITES / f"{name}{TUNED}"), name)

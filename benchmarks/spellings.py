@@ -1,9 +1,9 @@
-"""The verifiers of mathematics on many spellings of right and of other answers.
+"""The verifiers of mathematics on many spellings of right and of wrong answers.
 
-* Spellings of generated answers: each gold is written in another way, and so is a number near to it, which is wrong.
+* Spellings of generated answers: each gold is written in another way, and so is a wrong number close to it.
 * Listed answers: `tests/envs/verifiers/math_pairs.tsv`, more than half of them wrong answers that look right.
-* sympy's: the formulas by which sympy tests its own parser, each graded against its own value and against that of the next one.
-  They come with sympy, and few of them are numbers.
+* sympy's formulas: those by which sympy tests its own parser, each graded against its own value and against that of the next
+  formula. They come with sympy, and few of them are numbers.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def spell_number(value: Fraction, rng: random.Random) -> str:
 
 
 def spell(gold: str, rng: random.Random, change: int = 0) -> str:
-    """A way to write a generated answer, or with `change` that of another one."""
+    """Another way to write a generated answer or, with `change`, a wrong answer close to it."""
     value = read_value(gold)
     assert value is not None, gold
     if isinstance(value, Exact):
@@ -154,7 +154,7 @@ class Pair(NamedTuple):
 
 
 class Count(NamedTuple):
-    """Pairs that were graded, right answers that fail, wrong ones that pass, and the slowest pair's seconds."""
+    """The number of graded pairs, the right answers that fail, the wrong ones that pass, and the seconds of the slowest pair."""
 
     pairs: int
     failed: Sequence[Pair]
@@ -177,13 +177,13 @@ def grade(verifier: MathVerifier, pairs: Iterable[Pair]) -> Count:
 
 
 def list_golds(most: int | None = None) -> list[str]:
-    """The answers of all generated training tasks, or of a number of tasks of each size."""
+    """The answers of all generated training tasks, or of the first `most` tasks of each size."""
     pools = [open_env(MathEnv, size=size, split="train").pool for size in ("default", "tiny")]
     return [pool[place].payload.answers[0] for pool in pools for place in range(len(pool))[:most]]
 
 
 def draw_spellings(golds: Sequence[str], seed: int, tries: int) -> list[Pair]:
-    """As many spellings of golds, and of numbers near to them."""
+    """`tries` spellings of golds, and as many of wrong numbers close to them."""
     rng = random.Random(seed)
     pairs = []
     for _ in range(tries):
@@ -200,7 +200,7 @@ def list_pairs() -> list[Pair]:
 
 
 def list_sympys() -> list[Pair]:
-    """sympy's formulas as answers, with the value of each and of the next one as gold."""
+    """sympy's formulas as answers, each with its own value as gold (right) and with the next formula's value (wrong)."""
     import sympy
 
     formulas: Any = import_module("sympy.parsing.tests.test_latex").GOOD_PAIRS
@@ -215,7 +215,7 @@ def list_sympys() -> list[Pair]:
 
 
 def find_spellings(quick: bool) -> Findings:
-    """The grades of the two verifiers; the library, which takes longer, grades a tenth of the spellings."""
+    """The errors of the two verifiers; math-verify, which takes longer, grades a tenth of the spellings."""
     spellings = draw_spellings(list_golds(300 if quick else None), 1, 100 if quick else 5_000)
     cases = {
         ("spellings of generated answers", EXACT): spellings,
@@ -228,7 +228,7 @@ def find_spellings(quick: bool) -> Findings:
     rows: dict[str, tuple[float | str, ...]] = {}
     for (name, verifier), pairs in cases.items():
         grader = MathVerifier(verifier=verifier)
-        grader.verify("x+1", "1+x")  # so that no pair waits for a worker to start
+        grader.verify("x+1", "1+x")  # starts the worker, so that no pair waits for it
         found = grade(grader, pairs)
         grader.close()
         correct = sum(pair.correct for pair in pairs)

@@ -1,8 +1,8 @@
 """A table of small experiments: rows (configurations) times seeds, each cell an ordinary run in a folder of its own.
 
 A finished run is not repeated, an interrupted run is resumed, and a folder with another configuration is refused. The runs are
-independent, so they may be played in parallel processes with the same results. A table contains every seed of every row,
-whatever its result.
+independent, so they may be played in parallel processes with the same results. A table contains every seed of every row, good or
+bad.
 
 folder/NAME-seedN/   the runs        folder/table.json, table.md   the table
 """
@@ -79,7 +79,7 @@ def to_measurements(rows: Sequence[Row]) -> list[Measurement]:
 
 
 def summary(name: str, columns: Mapping[str, Column], runs: Sequence[tuple[Path, Record]]) -> Row:
-    """A row from the runs of its seeds."""
+    """Make a row from the runs of its seeds."""
     records = [record for _, record in runs]
     return Row(
         name,
@@ -112,7 +112,7 @@ def difference(rows: Sequence[Row], row: str, base: str) -> dict[str, tuple[floa
 def compare_rows(
     rows: Sequence[Row], pairs: Sequence[tuple[str, str]], column: str, margin: float = 0.0
 ) -> list[Difference]:
-    """The differences of these pairs in one column, whose numbers are shares; not yet corrected."""
+    """The differences of these pairs in one column of shares; not yet corrected."""
     odds = [replace(one, values={column: tuple(map(compute_log_odds, one.values[column]))}) for one in rows]
     return [
         compare_replicates(difference(rows, row, base)[column], margin, difference(odds, row, base)[column])
@@ -121,7 +121,7 @@ def compare_rows(
 
 
 def to_markdown(rows: Sequence[Row], differences: Mapping[str, Mapping[str, Sequence[float]]] | None = None) -> str:
-    """The table as in the documentation: mean ± half of the 95 % interval over seeds (Student's t), if these are enough."""
+    """The table as in the documentation: mean ± half of the 95 % interval over seeds (Student's t), if there are enough seeds."""
     columns = list(rows[0].values)
     lines = [
         f"| | {' | '.join(columns)} | {columns[0]}, per seed | environment steps | MB |",
@@ -161,8 +161,7 @@ CELL_OUTPUT = ("output.sampled_episodes=0",)
 
 @dataclass(frozen=True)
 class ExperimentTable:
-    """The runs of a table and its columns: rows are configurations, `changes` apply to every one of them, `row_changes` to
-    one."""
+    """The runs of a table and its columns. Rows are configurations; `changes` apply to all rows, `row_changes` to single rows."""
 
     name: str
     rows: Mapping[str, str]
@@ -174,12 +173,12 @@ class ExperimentTable:
     first_seed: int = 0
     row_changes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     world: Callable[[int, str], Sequence[str]] | None = None
-    """The changes that give a seed of a row's source its world; by default all seeds have the same."""
+    """The changes that give a seed its world, by seed and the row's source; by default all seeds have the same world."""
 
     def make_quick(
         self, rows: Sequence[str] | Mapping[str, str], changes: Sequence[str], seeds: int = 3
     ) -> ExperimentTable:
-        """The grid of `--quick`: some of the rows, or others, and changes to all of them."""
+        """The table of `--quick`: some of the rows, or other rows, with changes to all of them."""
         chosen = dict(rows) if isinstance(rows, Mapping) else {name: self.rows[name] for name in rows}
         return replace(self, name=f"{self.name}-quick", rows=chosen, changes=tuple(changes), seeds=seeds)
 
@@ -195,12 +194,12 @@ class TableCell:
 
 
 def run_folder(name: str) -> Path:
-    """`runs/NAME` of the repository, wherever the command is called."""
+    """The folder `runs/NAME` of the repository, independent of the current folder."""
     return RUNS / name
 
 
 def run_table(table: ExperimentTable, folder: Path, changes: Sequence[str] = ()) -> list[Row]:
-    """All runs of a table; writes `table.json` and `table.md` into the folder."""
+    """Play all runs of a table, and return its rows. Writes `table.json` and `table.md` into the folder."""
     given = (*table.changes, *changes)
     cells = list_cells(table, folder, changes)
     configs = [(load_cell_config(cell), RunFolder(cell.folder).is_finished) for cell in cells]
@@ -228,7 +227,7 @@ def run_table(table: ExperimentTable, folder: Path, changes: Sequence[str] = ())
 
 
 def list_cells(table: ExperimentTable, folder: Path, changes: Sequence[str] = ()) -> list[TableCell]:
-    """The runs of a table seed by seed, so that an interrupted table has comparable finished runs."""
+    """The runs of a table in the order of seeds, so that the finished runs of an interrupted table can be compared."""
     cells = []
     for seed in range(table.first_seed, table.first_seed + table.seeds):
         for name, source in table.rows.items():
@@ -239,7 +238,7 @@ def list_cells(table: ExperimentTable, folder: Path, changes: Sequence[str] = ()
 
 
 def load_cell_config(cell: TableCell) -> RunConfig:
-    """The configuration of a run; a run that is already in its folder must have the same."""
+    """The configuration of a run; a run that is already in its folder must have the same configuration."""
     config = load_config(cell.source, [*cell.changes, f"output.folder={json.dumps(str(cell.folder))}", *CELL_OUTPUT])
     present = cell.folder / "config.yaml"
     if present.is_file() and load_config(present).digest != config.digest:
@@ -266,7 +265,7 @@ def _silence_progress() -> None:
 
 
 def run_cell(cell: TableCell) -> Record:
-    """The record of a run: of the finished run, or after running or resuming it."""
+    """The record of a run, which is started, resumed or, if it is finished, only read."""
     finish_or_read(load_cell_config(cell), force=True)
     return read_record(cell.folder)
 

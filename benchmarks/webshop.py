@@ -1,10 +1,9 @@
 """WebShop's speed and memory: a step in a shop of a thousand products, and a shop of a million.
 
-Times are processor time, so that a busy machine does not change them (everything here runs in one thread); those of steps
-are means over many plays. The large shop is built, opened and played in processes of
-their own: peak memory of the build is what the operating system counted; memory of players is their proportional share
-(PSS) of what is theirs and the shop's, so that mapped pages are counted once however many processes use them, less that of
-an idle process that has imported the same modules.
+Times are processor times in one thread, so that a busy machine does not change them. Times of steps are means over many plays.
+The large shop is built, opened and played in separate processes. The peak memory of the build is the one that the operating
+system reports. The memory of players is their proportional share (PSS) of anonymous memory and of the shop's files, in which
+mapped pages are counted once however many processes use them. The memory of an idle process with the same modules is subtracted.
 """
 
 from __future__ import annotations
@@ -124,7 +123,8 @@ def _measure_large(products: int, unit: Yardstick) -> list[Measurement]:
 
 
 def _measure_players(count: int, products: int, place: dict[str, str], same: bool = False) -> dict[str, float]:
-    """Processes that have each answered their searches and wait: their memory together, less idle ones', and the mean time."""
+    """Start processes that answer their searches and then wait. Return their total memory, less that of as many idle processes,
+    and the mean time of a search."""
     seeds = [0 if same else number for number in range(count)]
     idle = _run_in_process("measure_memory()", place)["own"]
     players = [_start_process(f"time_searches({products}, {seed})", place, wait=True) for seed in seeds]
@@ -149,8 +149,8 @@ def _run_in_process(call: str, extra: dict[str, str]) -> dict[str, Any]:
 
 
 def _start_process(call: str, extra: dict[str, str], wait: bool = False) -> subprocess.Popen[str]:
-    """A fresh interpreter that makes one of the calls below and prints its answer; a waiting one then prints its memory
-    on request, and lives until the next, so that shared pages are counted with all processes present."""
+    """Start a new interpreter that makes one of the calls below and prints the answer. With `wait`, it prints its memory at the
+    next signal and ends at the one after, so that all processes exist while shared pages are counted."""
     code = f"from benchmarks import webshop as s; s.print_answer(s.{call}, wait={wait})"
     return subprocess.Popen(
         [sys.executable, "-c", code],
@@ -166,7 +166,7 @@ def _read_answer(player: subprocess.Popen[str]) -> dict[str, Any]:
     assert player.stdout is not None
     text = player.stdout.readline()
     if not text:
-        raise DataError("a process of the WebShop benchmark ended without an answer; its message stands above")
+        raise DataError("a process of the WebShop benchmark ended without an answer; its error message is above")
     answer: dict[str, Any] = json.loads(text)
     return answer
 
@@ -181,7 +181,7 @@ def _signal(player: subprocess.Popen[str]) -> None:
 
 
 def print_answer(result: dict[str, Any], wait: bool) -> None:
-    """Print a result; if asked to wait, print the memory at the next line of input and end with the one after."""
+    """Print a result. With `wait`, print the memory at the next line of input, and end at the one after."""
     _print_json(result)
     if wait:
         sys.stdin.readline()
@@ -195,8 +195,8 @@ def _print_json(value: dict[str, Any]) -> None:
 
 
 def measure_memory() -> dict[str, float]:
-    """This process's proportional share of memory; `own` leaves out programs and libraries, which it shares with whatever
-    other Python runs on the machine: what no file stands behind is counted, and the shop's files."""
+    """This process's proportional share of memory in MiB. `own` counts anonymous memory and the shop's files; it leaves out
+    programs and libraries, which other Python processes of the machine may share."""
     total, own, counted = 0, 0, False
     shop = str(cache_folder().absolute())
     with open("/proc/self/smaps", encoding="utf-8") as file:  # noqa: PTH123
@@ -220,7 +220,7 @@ def time_construction(products: int | None = None) -> dict[str, float]:
 
 
 def time_build(products: int) -> dict[str, float]:
-    """Make a shop that was not there, in two parts."""
+    """Make a new shop, and time its two parts."""
     import resource
 
     from fedagentgym.envs.webshop.stock import ShopChoice, get_index, open_shop_data
@@ -261,7 +261,7 @@ PLAYS, QUICK_PLAYS = 500, 30
 
 
 def run_figures(quick: bool = False) -> list[Measurement]:
-    """Goals, misleading searches, the scripted player alone and with random actions, look-alikes."""
+    """Figures of the generated shops and the real one: goals, misleading searches, the expert's success, look-alikes."""
     shops: dict[str, dict[str, Any]] = {"tiny": {"size": "tiny"}}
     if not quick:
         shops["default"] = {}
@@ -305,7 +305,7 @@ def _measure_shop(env: WebShopEnv, plays: int) -> Iterator[Measurement]:
 
 
 def measure_expert(env: WebShopEnv, plays: int, error: float = 0.0) -> tuple[float, float, float]:
-    """Mean score, success rate and turns of the expert on random goals, perhaps with random actions in between."""
+    """Mean score, success rate and turns of the expert on random goals; each action is random with probability `error`."""
     draw = stream(0, "figures", "shopping")
     score, solved, turns = 0.0, 0, 0
     for number in range(plays):
@@ -321,7 +321,7 @@ def measure_expert(env: WebShopEnv, plays: int, error: float = 0.0) -> tuple[flo
 
 
 def _measure_misled(env: WebShopEnv, queries: int, drop: bool) -> float:
-    """Return how often the first result of a query made of a goal's wishes is not the target."""
+    """The share of queries, made of a goal's wishes, whose first result is not the target."""
     draw, misled = stream(1, "figures", "searching"), 0
     for _ in range(queries):
         goal = env.pool[draw.integers(len(env.pool))].payload
@@ -333,7 +333,7 @@ def _measure_misled(env: WebShopEnv, queries: int, drop: bool) -> float:
 
 
 def _measure_lookalikes(env: WebShopEnv, options: dict[str, Any]) -> Iterator[Measurement]:
-    """For a client with 100 tasks: targets that got a copy, and copies that rank above their original."""
+    """For a client with 100 tasks: the targets that got a look-alike, and the look-alikes that rank above their originals."""
     tasks = env.pool.ids[:5000:50]
     targets = len({env.pool[task].payload.row for task in tasks})
     for attack in ATTACKS:
@@ -349,7 +349,7 @@ def _measure_lookalikes(env: WebShopEnv, options: dict[str, Any]) -> Iterator[Me
 
 
 def _measure_human_goals() -> list[Measurement]:
-    """The real goals that people wrote; the set of 1,000 products has only 13."""
+    """The expert on the real goals that people wrote; the set of 1,000 products has only 13."""
     try:
         env = open_env(WebShopEnv, data="installed", goals="human", split="test")
     except DataError:

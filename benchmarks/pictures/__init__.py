@@ -1,6 +1,6 @@
 """The pictures of README and the documentation: `make pictures` draws docs/pictures/*.svg, `make screenshots` takes the PNG.
 
-Drawings are SVG with a background of their own, light or dark as the reader's system asks, and the same bytes every time.
+Drawings are SVG with their own background, light or dark as set in the reader's system. Drawing again gives the same bytes.
 """
 
 from __future__ import annotations

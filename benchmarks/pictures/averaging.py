@@ -1,4 +1,4 @@
-"""The picture of docs/experiments/averaging-lora.md: each way to average adapters less FedIT, in every suite that was played."""
+"""The picture of docs/experiments/averaging-lora.md: each way to average adapters, compared with FedIT in every played suite."""
 
 from __future__ import annotations
 

@@ -11,11 +11,11 @@ from xml.sax.saxutils import escape, quoteattr
 from fedagentgym.base.files import write_atomic
 
 WIDTH = 820
-"""Of pictures on pages of the documentation, so that words have one size there."""
+"""The width of pictures in the documentation; it is the same for all, so that their words have the same size."""
 NARROW = 420
-"""Of README's pictures: a phone shows them at 0.8 of their size."""
+"""The width of README's pictures; a phone shows them at 0.8 of their size."""
 SIZE = 15
-"""Of words, in pixels at full width; a page of the documentation shows pictures at no less than 0.8 of it."""
+"""The size of words in pixels at full width; the documentation shows pictures at no less than 0.8 of it."""
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
 MONOSPACE = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 COLORS = {
@@ -62,7 +62,7 @@ class Drawing:
         self, x: float, y: float, words: str, color: str = "text", size: float = SIZE, anchor: Anchor = "start",
         *, bold: bool = False, mono: bool = False, kind: str = "", style: str = "", turned: bool = False,
     ) -> None:  # fmt: skip
-        """Words whose baseline is at y, or that are turned to read upwards. `kind` is a class of the drawing's own style."""
+        """Add words with their baseline at y or, if `turned`, reading upwards. `kind` is a class of the drawing's own style."""
         classes = " ".join(
             ["f-" + color, *(["b"] if bold else []), *(["m"] if mono else []), *([kind] if kind else [])]
         )
@@ -75,7 +75,7 @@ class Drawing:
     def add_lines(
         self, x: float, y: float, lines: Sequence[str], color: str = "muted", anchor: Anchor = "start"
     ) -> None:
-        """Several lines of words, the first at y."""
+        """Add several lines of words, the first with its baseline at y."""
         for number, line in enumerate(lines):
             self.add_text(x, y + 1.35 * SIZE * number, line, color, anchor=anchor)
 
@@ -88,7 +88,7 @@ class Drawing:
         dashed: bool = False,
         arrow: bool = False,
     ) -> None:
-        """A line through points, with an arrow at its end if one is asked for."""
+        """Add a line through points, with an arrow at its end if `arrow`."""
         path = "M" + "L".join(f"{_short(x)} {_short(y)}" for x, y in points)
         dashes = ' stroke-dasharray="4 5"' if dashed else ""
         self.parts.append(f'<path d="{path}" fill="none" stroke-width="{_short(width)}"{dashes} class="s-{color}"/>')
@@ -100,7 +100,7 @@ class Drawing:
         self.parts.append(f'<path d="{path}" opacity="{opacity}" class="f-{color}"/>')
 
     def _add_head(self, before: tuple[float, float], end: tuple[float, float], color: str) -> None:
-        """The head of an arrow that comes from `before`."""
+        """Add the head of an arrow that comes from `before`."""
         across, down = end[0] - before[0], end[1] - before[1]
         length = (across**2 + down**2) ** 0.5
         ux, uy = across / length, down / length
@@ -108,7 +108,7 @@ class Drawing:
         self.add_area([end, *wings], color, 1)
 
     def format(self) -> str:
-        """The whole file."""
+        """The text of the SVG file."""
         size = f'width="{_short(self.width)}" height="{_short(self.height)}"'
         head = (
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {_short(self.width)} {_short(self.height)}"'
@@ -145,7 +145,7 @@ def _short(number: float) -> str:
 
 
 def spread_apart(places: Sequence[float], gap: float) -> list[float]:
-    """The places moved as little as is needed to be a gap apart, in their order from small to large."""
+    """Places that are at least `gap` apart, each moved as little as possible; the order by size is kept."""
     order = sorted(range(len(places)), key=lambda one: places[one])
     moved = [places[one] for one in order]
     for _ in range(50):

@@ -14,7 +14,7 @@ STEPS = (
 
 
 def draw_whole() -> Drawing:
-    """From an environment to a report, one step below the other, with the call of each."""
+    """Draw the steps from an environment to a report, one below the other, with the call of each."""
     drawing = Drawing("Environment, client split, clients, method, report", 492, NARROW)
     for number, (title, lines, call) in enumerate(STEPS):
         top = 12 + 96 * number
@@ -73,7 +73,7 @@ PICTOGRAMS = (_draw_tasks, _draw_split, _draw_clients, _draw_server, _draw_repor
 
 
 def draw_round() -> Drawing:
-    """One round: what the server and the clients do, and what is sent."""
+    """Draw the steps of the server and of the clients in one round, and the messages between them."""
     drawing = Drawing(
         "One round: the server sends a policy, clients play and learn, the server checks and averages", 372
     )

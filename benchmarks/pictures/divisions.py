@@ -1,4 +1,4 @@
-"""One picture of each way in which clients differ: a mild and a strong division, drawn from client splits as they are made."""
+"""One picture for each way in which clients differ: a mild and a strong division, drawn from real client splits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLIENTS = 12
 PANEL, TOP, HEIGHT = 340, 66, 170
 LEFTS = (60, 460)
 Stacks = Sequence[list[tuple[float, str]]]
-"""For every client its parts from the bottom: the height as a share of the panel, and the colour."""
+"""The bar of every client: its parts from the bottom, each with its height as a share of the panel, and its colour."""
 
 
 def draw_preference() -> Drawing:
@@ -63,7 +63,7 @@ def draw_hardness() -> Drawing:
 
 
 def draw_variants() -> Drawing:
-    """Clients by categories of Skills, coloured by the procedure that is right there."""
+    """Draw clients by categories of Skills; the colour of a cell is the right procedure of the category at the client."""
     drawing = _start("Environments: the same question has another right answer at another client", "client")
     for left, degree in zip(LEFTS, (0.5, 1.0), strict=True):
         split = _divide(None, tasks_per_client=8, env="fedagentgym/Skills-v0",
@@ -105,7 +105,7 @@ def _start(title: str, up: str, height: float = 306) -> Drawing:
 
 
 def _add_panel(drawing: Drawing, left: float, title: str, stacks: Stacks, sizes: str = "") -> None:
-    """The bars of all clients, those with the most at the bottom's colour first."""
+    """Add the bars of all clients; clients with the largest bottom part come first."""
     wide = PANEL / len(stacks)
     drawing.add_text(left, 54, title, "muted")
     if sizes:
@@ -133,7 +133,7 @@ def _list_categories(split: ClientSplit) -> list[tuple[str, str]]:
 
 
 def _add_key(drawing: Drawing, entries: Sequence[tuple[str, str]]) -> None:
-    """The names of the colours, in a row at the bottom."""
+    """Add the names of the colours, in a row at the bottom."""
     x = LEFTS[0]
     for name, color in entries:
         drawing.add_box(x, 273, 14, 14, color, "edge", radius=2)

@@ -25,13 +25,13 @@ from fedagentgym.base.files import write_atomic
 KEPT = Path(__file__).with_name("demo.jsonl")
 COLUMNS, LINE = 80, 21
 CLEAR = "\r\x1b[2K"
-"""Begins the line of progress again."""
+"""The sequence that clears the line of progress."""
 WEIGHT = re.compile(r"\x1b\[[\d;]*m")
-"""Bold and plain."""
+"""The sequences that switch styles such as bold."""
 APART = 2.0
-"""Seconds between two lines of progress that are kept."""
+"""The least seconds between two lines of progress that are kept."""
 PLAYED = 12.0
-"""Seconds that the drawing takes."""
+"""The length of the animation in seconds."""
 MOTION = """
 @keyframes show{from{opacity:0}to{opacity:1}}@keyframes pass{from,to{opacity:1}}
 .l{animation:show 1ms backwards}.p{opacity:0;animation:pass 1s}
@@ -39,14 +39,14 @@ MOTION = """
 
 
 def record_demo(quick: bool = False) -> list[Measurement]:
-    """Run the demo in a terminal and keep what it prints, for the drawing; its report is in demo-report, for screenshots."""
+    """Run the demo in a terminal, and keep its output for the drawing and its report in demo-report for screenshots."""
     events = list(record([sys.executable, "-m", "fedagentgym", "demo"], ROOT))
     write_atomic(KEPT, "".join(f"{json.dumps(event)}\n" for event in events).encode())
     return [Measurement("length of the demo", events[-1][0], "s")]
 
 
 def record(command: Sequence[str], folder: Path = ROOT) -> Iterator[tuple[float, str]]:
-    """Seconds since the start, and the text that a command then writes into a terminal."""
+    """The texts that a command writes into a terminal, each with the seconds since the start."""
     began = time.monotonic()
     child, terminal = pty.fork()
     if child == 0:
@@ -63,7 +63,7 @@ def record(command: Sequence[str], folder: Path = ROOT) -> Iterator[tuple[float,
 
 
 def _read(terminal: int) -> str:
-    """The next text, or none at the end."""
+    """The next text; an empty text at the end."""
     try:
         return os.read(terminal, 65_536).decode("utf-8", "replace")
     except OSError:
@@ -76,7 +76,7 @@ def draw_demo() -> Drawing:
 
 
 def draw_recording(command: str, events: Sequence[tuple[float, str]]) -> Drawing:
-    """The lines of a recording, each from the time at which it was written; a line of progress gives way to the next."""
+    """Draw a recording. A line appears at the time at which it was written; the next line of progress replaces the last one."""
     written, passing = _read_screen(events)
     drawing = Drawing(f"What {command} prints", 70 + LINE * len(written), style=MOTION)
     pace = PLAYED / max(events[-1][0], 1e-9)
@@ -94,7 +94,7 @@ def draw_recording(command: str, events: Sequence[tuple[float, str]]) -> Drawing
 def _read_screen(
     events: Sequence[tuple[float, str]],
 ) -> tuple[list[tuple[float, str]], list[tuple[int, float, float, str]]]:
-    """The lines that stay with their times, and lines of progress: number, times of begin and end, text."""
+    """The lines that stay, with their times, and the lines of progress: line number, times of begin and end, text."""
     written: list[tuple[float, str]] = []
     passing: list[tuple[int, float, float, str]] = []
     now, since = "", 0.0

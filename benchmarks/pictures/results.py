@@ -31,7 +31,7 @@ SMALL_ROWS = {
 
 @dataclass(frozen=True)
 class Curve:
-    """Success with half of its interval at the points of a curve; a single point is drawn as a level."""
+    """Success, with half of its interval, at the points of a curve; a single point is drawn as a horizontal line."""
 
     label: str
     color: str
@@ -49,7 +49,7 @@ class Frame:
 
 
 def draw_overview(results: TableResults) -> Drawing:
-    """The tasks of each client, and success alone, together, and with all tasks in one place."""
+    """Draw the tasks of each client, and success alone, together, and with all tasks in one place."""
     drawing = Drawing(
         "Above: the tasks of eight clients. Below: success over training, alone, federated, in one place", 572, NARROW
     )
@@ -60,7 +60,7 @@ def draw_overview(results: TableResults) -> Drawing:
 
 
 def draw_small_model(results: TableResults) -> Drawing:
-    """Success of a language model while it learns, four clients together and one alone."""
+    """Draw the success of a language model over training, of four clients together and of one alone."""
     drawing = Drawing("SmolLM2-135M: success over training, four clients together and one alone", 262, NARROW)
     drawing.add_text(24, 32, "SmolLM2-135M: success on held-out tasks", bold=True)
     drawing.add_text(24, 54, "of all four clients", bold=True)
@@ -71,7 +71,7 @@ def draw_small_model(results: TableResults) -> Drawing:
 def draw_curves(
     drawing: Drawing, results: TableResults, rows: Mapping[str, tuple[str, str]], frame: Frame, low: float
 ) -> None:
-    """Curves of these rows (title -> label and color) with their bands and the values of their ends, from `low` to 1."""
+    """Draw the curves of these rows (title -> label and color), their bands and last values; the axis goes from `low` to 1."""
     curves = [Curve(label, color, _list_points(results.get(name))) for name, (label, color) in rows.items()]
     last = max(curve.points[-1][0] for curve in curves)
 
@@ -108,7 +108,7 @@ def _list_points(row: RowResults) -> list[tuple[float, float, float]]:
 
 
 def _draw_clients(drawing: Drawing, frame: Frame) -> None:
-    """Clients by categories; a category belongs to the client that holds its tasks."""
+    """Draw a grid of clients by categories; a cell is blue if the client holds tasks of the category."""
     counts = Runtime(load_config(PRESET).spec()).client_split.statistics().counts
     order = np.argsort(counts.argmax(axis=0), kind="stable")
     wide, high = frame.width / counts.shape[1], frame.height / counts.shape[0]

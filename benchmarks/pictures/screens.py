@@ -19,14 +19,14 @@ from fedagentgym.base.imports import require
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SCALE = 1.5
-"""Pixels of a picture for one of a page."""
+"""The number of pixels of a picture for each pixel of the page."""
 
 
 @dataclass(frozen=True)
 class Screen:
-    """A page, the size that is shown of it, and a script that brings the part to be shown to its top.
+    """A page, the size of the part that is shown, and a script that moves this part to the top of the page.
 
-    The documentation shows pictures some 700 pixels wide."""
+    The documentation shows pictures about 700 pixels wide."""
 
     page: str
     width: int
@@ -65,7 +65,7 @@ def take_all(quick: bool = False) -> list[Measurement]:
         raise DataError(f"screenshots need one of {', '.join(BROWSERS)}")
     missing = [screen.page for screen in SCREENS.values() if not (ROOT / screen.page).is_file()]
     if missing:
-        raise DataError(f"{missing[0]} is not there: make screenshots makes it")
+        raise DataError(f"{missing[0]} is missing: make screenshots makes it")
     return [_take(browser, name, screen) for name, screen in SCREENS.items()]
 
 
