@@ -158,7 +158,8 @@ def register_backend(name: str, target: str | OpenBackend, *, replace: bool = Fa
     Args:
         name: Name in configurations.
         target: A function that takes an `ApplicationSpec` and, by keyword, `folder`, `workers`, `application`,
-            `device_per_worker` and the entries of `federation.options`, and returns a `Backend`; or `"module:function"`.
+            `device_per_worker`, `together` if it is set, and the entries of `federation.options`, and returns a `Backend`; or
+            `"module:function"`.
         replace: Whether to replace a name that is already registered.
 
     Raises:

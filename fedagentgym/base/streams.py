@@ -31,7 +31,7 @@ _BUFFER = 64
 
 
 def path_bytes(seed: int, path: tuple[int | str, ...]) -> bytes:
-    """The text that is hashed to the key of a stream; a type mark distinguishes the path (1,) from ("1",)."""
+    """The bytes that are hashed to the key of a stream; a type mark distinguishes the path (1,) from ("1",)."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
         raise OptionError(f"a seed is an integer, got {show_value(seed)}")
     if int(seed).bit_length() > MAX_BITS:
@@ -144,7 +144,7 @@ class Stream:
         return float(drawn[0]) if size is None else np.asarray(drawn, dtype=np.float64)
 
     def log_gamma(self, shape: ArrayLike) -> Floats:
-        """Logarithms of Gamma(shape, 1) draws, one per entry; in logarithms since small shapes underflow otherwise."""
+        """Logarithms of Gamma(shape, 1) draws, one per entry; the draws themselves would underflow for small shapes."""
         a = np.atleast_1d(np.asarray(shape, dtype=np.float64))
         first, second = self.uniform(a.size).reshape(a.shape), self.uniform(a.size).reshape(a.shape)
         return log_gamma_quantile(a, first, second)
