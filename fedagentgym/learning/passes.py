@@ -1,9 +1,9 @@
-"""A policy step's rows on their way through the model: mini-batches, what a token weighs and loses, and the passes.
+"""The passes of a policy step's rows through the model: mini-batches, and the weights and losses of tokens.
 
-Rows are cut into mini-batches, and each mini-batch into passes: all of them here, or a share of them on each of several devices.
-The code of a step is the same for both and does not know which of its rows are computed here: it asks for its batches, scores
-them, and adds up the results. With a model that is whole there is one share, and adding up changes nothing. A policy that is
-sharded makes its passes itself (`learning/sharding.py`).
+Rows are cut into mini-batches, and each mini-batch into passes. All passes run on one device, or several devices have a share of
+them each. The code of a step is the same in both cases: it asks for the batches of its share, scores them, and adds up the
+results over all shares. On one device there is a single share, and adding up changes nothing. A sharded policy makes its passes
+itself (`learning/sharding.py`).
 """
 
 from __future__ import annotations
@@ -37,9 +37,7 @@ def split_minibatches(count: int, settings: LearningSettings, rng: np.random.Gen
     size = settings.minibatch_rows
     if size is None:
         parts = min(settings.minibatches, count)
-    elif (
-        settings.minibatch_fill
-    ):  # in order, and as many rows again, drawn at random, as make the last mini-batch whole
+    elif settings.minibatch_fill:  # in order; rows that are drawn again at random fill the last mini-batch
         missing = -count % size
         filled = [*range(count), *rng.choice(count, missing, replace=missing > count).tolist()]
         return [filled[start : start + size] for start in range(0, len(filled), size)]
@@ -76,13 +74,13 @@ def token_weights(
 
 
 def weigh_rows(rows: Sequence[Row], loss: BaseLoss) -> NDArray[np.float64]:
-    """`token_weights` of rows, of which some may count less than others."""
+    """`token_weights` of rows, with the rows' own weights if any differs from 1."""
     shares = np.array([row.weight for row in rows]) if any(row.weight != 1.0 for row in rows) else None
     return token_weights(np.array([len(row.own) for row in rows], dtype=np.int64), loss, shares)
 
 
 class TokenLosses(NamedTuple):
-    """The loss of each token, and what is reported about it."""
+    """The loss of each token, its parts, and its ratio and clipping for the metrics."""
 
     loss: Tensor
     policy: Tensor
@@ -107,17 +105,17 @@ def token_losses(
     if entropy is not None:
         loss = loss - settings.entropy * entropy
     if clipped is None:
-        clipped = ratio.isinf()  # bounded exponents: false everywhere
+        clipped = ratio.isinf()  # false everywhere, since exponents are bounded
     return TokenLosses(loss, policy, tuple(value for _, value in penalties), ratio, clipped)
 
 
 @dataclass(frozen=True)
 class WholePasses:
-    """The calls of a step on a model that lies on one device."""
+    """The passes of a step through a model on one device."""
 
     policy: TrainablePolicy
     rank: ClassVar[int] = 0
-    """Which share this is; the first is 0."""
+    """The number of this share, from 0 on."""
     recomputes: ClassVar[bool] = False
     """True if activations are recomputed in the backward pass, whatever is configured."""
 
@@ -128,7 +126,7 @@ class WholePasses:
     def iter_batches(
         self, rows: Sequence[ScoredRow], limits: PassLimits, *, shared: bool = True
     ) -> Iterator[list[int]]:
-        """Yield the numbers of rows that go through the model together: those of this share, or without `shared` all rows."""
+        """Yield the numbers of rows that go through the model together, of this share or, without `shared`, of all rows."""
         yield from forward.batch_rows(self.policy.model, rows, limits.micro_tokens)
 
     def score(
@@ -183,6 +181,6 @@ def clip_gradients(parameters: Sequence[torch.Tensor], most: float | None) -> fl
 
 
 def to_number(tensor: Tensor) -> float:
-    """A single number, also where its parts lie on several devices."""
+    """The number that a tensor holds, also if it is distributed over several devices."""
     join = getattr(tensor, "full_tensor", None)
     return float(tensor if join is None else join())

@@ -35,7 +35,7 @@ NARROW_DTYPES = (torch.bfloat16, torch.float16)
 class OwnedWeights:
     """The trainable parameters of one learner, in full precision.
 
-    `values` are the unrounded values of a narrow model, which already holds their rounded values.
+    `values` are weights in full precision for a model of a narrow dtype, which already holds them rounded.
     """
 
     def __init__(self, policy: TrainablePolicy, values: Arrays | None = None) -> None:
@@ -56,7 +56,7 @@ class OwnedWeights:
             )
 
     def save_weights(self) -> None:
-        """Copy what only the model holds: another owner's weights are about to be loaded."""
+        """Copy the weights that only the model holds, since another owner's weights are about to be loaded."""
         wide = (name for name in self._parameters if name not in self._narrow)
         self._saved = {name: self._parameters[name].detach().clone() for name in wide}
 
@@ -88,11 +88,11 @@ class OwnedWeights:
             self._parameters[name].copy_(self.full[name])
 
     def clone(self) -> Tensors:
-        """Copies as tensors, wherever the weights are."""
+        """Copies as tensors, also while the model holds other weights."""
         return {name: value.detach().clone() for name, value in (self.full | (self._saved or {})).items()}
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Copies as plain arrays, wherever the weights are."""
+        """Copies as plain arrays, also while the model holds other weights."""
         return {name: to_array(value) for name, value in (self.full | (self._saved or {})).items()}
 
 
@@ -137,7 +137,7 @@ class Optimizer(Protocol):
 
 
 MAX_TOGETHER = 1 << 19
-"""Values that are stepped in one call: each needs a temporary copy of as many."""
+"""About the number of values that are stepped in one call, which needs a temporary copy of them."""
 
 
 class AdamW:
@@ -215,7 +215,7 @@ def list_groups(parameters: Mapping[str, Tensor]) -> tuple[list[Tensor], list[Te
 
 
 def get_moments(optimizer: Optimizer, parameters: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
-    """Both moments of every parameter and the number of steps taken; empty before the first step, and if there are none."""
+    """Both moments of every parameter and the number of its steps; empty before the first step and for SGD, which has none."""
     known = {name: optimizer.state[value] for name, value in parameters.items() if optimizer.state.get(value)}
     if not known:
         return {}
@@ -267,10 +267,10 @@ def make_muon(matrices: Sequence[Tensor], rate: float) -> torch.optim.Optimizer:
 
 
 class ShardedMuon(torch.optim.Optimizer):
-    """`torch.optim.Muon`, one matrix after the other, each gathered, updated as a whole, and split again.
+    """`torch.optim.Muon` for sharded matrices: each in turn is gathered, updated as a whole, and split again.
 
-    Muon orthogonalises a matrix's momentum: on a part of the matrix it would be another step. Each rank keeps its part of the
-    momentum.
+    Muon orthogonalises a matrix's momentum, so its step on a part of the matrix would be another one. Each rank keeps its part
+    of the momentum.
     """
 
     def __init__(self, matrices: Sequence[Tensor], rate: float) -> None:

@@ -93,8 +93,8 @@ def test_a_configuration_of_ones_own_starts_from_it(env: dict[str, Any], name: s
 @pytest.mark.parametrize(
     ("source", "change", "said"),
     [
-        ("demo", "warm_start.steps=499", "made otherwise"),
-        ("tiny-alfworld", "agent.template=standard", r"made otherwise \(agent.template\)"),
+        ("demo", "warm_start.steps=499", "has other settings"),
+        ("tiny-alfworld", "agent.template=standard", r"has other settings \(agent.template\)"),
         (
             "tiny-alfworld",
             "env.options.size=small",
