@@ -1,4 +1,4 @@
-"""The one canonical form of values: text for digests, bytes for what is sent or stored.
+"""The canonical form of values: a text for digests, bytes for messages and files.
 
 `canonical_json` gives one text per plain value, so a digest of it identifies the value. `encode` gives one byte string per
 value, which may also hold numpy arrays and bytes; messages, client states and commits are made of such byte strings. Layout:

@@ -62,14 +62,14 @@ def unknown_name_error(kind: str, name: object, known: Iterable[str], *, registe
     register such names in plugins (`registered`), an error without a near name also mentions `--plugin`.
 
     >>> str(unknown_name_error("loss", "huber", ["ppo", "reinforce"], registered=True))
-    "unknown loss 'huber': known are ppo, reinforce; a file of your own is named by --plugin FILE"
+    "unknown loss 'huber': known are ppo, reinforce; load a file of your own with --plugin FILE"
     """
     names = list(known)
     text = name[:200] if isinstance(name, str) else ""
     guess = find_closest_name(text, names)
     what = f"unknown {kind} {repr(text) if text else show_value(name)}"
     if guess is None:
-        own = "; a file of your own is named by --plugin FILE" if registered else ""
+        own = "; load a file of your own with --plugin FILE" if registered else ""
         return UnknownNameError(f"{what}: known are {join_names(names) or 'none'}{own}")
     rest = f" (known are {join_names(names, MAX_LISTED)})" if len(names) <= MAX_LISTED else ""
     return UnknownNameError(f"{what}: did you mean {guess!r}?{rest}")

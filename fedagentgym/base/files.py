@@ -129,7 +129,7 @@ def locate_replaced(folder: Path) -> Path:
     """The absolute path of a folder that is about to be replaced; refused if the current directory is the folder or below it."""
     place = folder.resolve()
     if Path.cwd().is_relative_to(place):
-        raise OptionError(f"{format_path(folder)} is replaced as a whole, and you are in it: name a folder below it")
+        raise OptionError(f"{format_path(folder)} cannot be replaced, since you are in it: name a folder below it")
     return place
 
 

@@ -212,7 +212,7 @@ def _limit_answer(answer: Any) -> None:
     """Make the body of an answer of the library's client raise a `PeerError` when it is too long or too slow."""
     coding = answer.headers.get("Content-Encoding", "identity").strip().lower()
     if coding not in ("", "identity"):
-        raise PeerError(f"an answer is packed by {show_value(coding)}, which was not asked for")
+        raise PeerError(f"an answer is compressed by {show_value(coding)}, which was not asked for")
     body = answer.stream
     most = MAX_ANSWER_BYTES if "/api/" in answer.url.path else max(MAX_BYTES.values())
     stream: Any = next(base for base in type(body).__mro__ if base.__name__ == "SyncByteStream")

@@ -379,7 +379,7 @@ def resolve(reference: str, what: str = "reference") -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise _explain_import(what, module, error) from error
-        raise OptionError(f"{what}: there is no module {error.name!r} that Python finds") from None
+        raise OptionError(f"{what}: Python finds no module {error.name!r}") from None
     except Exception as error:
         raise _explain_import(what, module, error) from error
     for part in attribute.split("."):

@@ -126,7 +126,7 @@ class Answer:
             yield from self._receive()
             return
         if coding not in ("gzip", "x-gzip", "deflate"):
-            raise PeerError(f"the answer is packed by {show_value(coding)}, which was not asked for")
+            raise PeerError(f"the answer is compressed by {show_value(coding)}, which was not asked for")
         unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # detects gzip and zlib itself
         for received in self._receive():
             waiting = received
@@ -188,7 +188,7 @@ def open_answer(
                 with response:
                     address = urllib.parse.urljoin(address, response.headers.get("Location", ""))
                 if not address.startswith(("http://", "https://")):
-                    raise PeerError(f"it leads to {show_value(address)}, which is no http(s) address")
+                    raise PeerError(f"it redirects to {show_value(address)}, which is no http(s) address")
                 response = _open(opener, urllib.request.Request(address, headers={"User-Agent": agent}), clock)
             stack.enter_context(response)
         yield Answer(response, clock)
@@ -337,12 +337,12 @@ class HostCheck:
         hosts = [value for name, value in headers if name == b"host"]
         host = _split_host(hosts[0]) if len(hosts) == 1 else None
         if host is None or not self._is_own(host[0], scope.get("server")):
-            return "the header Host names no server that is here: give its name to make_app(hosts=)"
+            return "the header Host does not name this server: add the name to make_app(hosts=)"
         for origin in (value for name, value in headers if name == b"origin"):
             scheme, _, rest = origin.partition("://")
             page = _split_host(rest) if scheme in ("http", "https") else None
             if page is None or (page[0] not in self.names and page != host):
-                return "web pages of other servers may not play here: give their names to make_app(hosts=)"
+                return "web pages of other servers may not send requests: add their names to make_app(hosts=)"
         return None
 
     def _is_own(self, name: str, server: tuple[str, int | None] | None) -> bool:

@@ -33,7 +33,7 @@ class Progress:
     """The progress of a running task, as the code that does the work reports it; this base class shows nothing."""
 
     def advance(self, n: int = 1, **fields: object) -> None:
-        """Add finished parts, and values to show beside their number."""
+        """Add `n` finished parts; `fields` are values to show beside their number."""
 
     def write(self, text: str) -> None:
         """Print a text above the progress."""

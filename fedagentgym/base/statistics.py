@@ -145,7 +145,7 @@ def estimate_tasks(
 
 
 def _find_wilson(strata: Sequence[Values], means: Values, confidence: float) -> tuple[Values, Values]:
-    """Wilson's interval for the effective number of tasks: so many binary tasks with this mean have the observed variance."""
+    """Wilson's interval for the effective number of tasks, that of independent binary tasks with this mean and variance."""
     most = np.clip(means * (1 - means), 0.0, None)
     squares = [((values - values.mean(axis=0)) ** 2).sum(axis=0) for values in strata]
     variances = [

@@ -72,7 +72,7 @@ class ServerState:
             if name not in self.parameters:
                 raise DataError(f"{what} left out the parameter {name!r}")
             if name not in like:
-                raise DataError(f"{what} gave a parameter {name!r}, which there was not before")
+                raise DataError(f"{what} gave a parameter {name!r}, which the state did not have before")
             found, shape = self.parameters[name], like[name].shape
             if not isinstance(found, np.ndarray) or found.shape != shape:
                 given = f"an array of shape {found.shape}" if isinstance(found, np.ndarray) else show_value(found)

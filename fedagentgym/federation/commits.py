@@ -317,8 +317,8 @@ def lock_folder(folder: Path) -> Iterator[Callable[[], None]]:
                 same = False
             if not same:
                 raise DataError(
-                    f"the run folder {format_path(folder)} was moved or removed while the run was working: what it has saved"
-                    " is where it was moved to"
+                    f"the run folder {format_path(folder)} was moved or removed while the run was working: a moved folder"
+                    " still holds the rounds that were saved"
                 )
 
         try:

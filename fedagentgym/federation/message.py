@@ -137,7 +137,7 @@ class Message:
         if "encoded" in self.__dict__:
             return split_pieces(self.encoded)
         if clash := next((name for name in self.weights if "/" in name), None):
-            raise DataError(f"a parameter cannot be called {clash!r}: what comes before a slash is the name of a set")
+            raise DataError(f"a parameter cannot be called {clash!r}: the part before a slash is the name of a set")
         value: dict[str, Any] = {"format": FORMAT, "version": VERSION}
         value.update((kind, values) for kind, values in self.kinds.items() if values)
         if self.report:

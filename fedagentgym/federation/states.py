@@ -29,7 +29,7 @@ class StateStore:
         write_through: Whether every state is written at once, instead of with the commit of its round.
 
     Raises:
-        DataError: If it is to write through without a folder.
+        DataError: If `write_through` is set without a folder.
     """
 
     def __init__(self, folder: Path | None = None, *, write_through: bool = False) -> None:
@@ -76,7 +76,7 @@ class StateStore:
         return answer if asked == request.encode("ascii") else None
 
     def commit(self, heads: Heads) -> None:
-        """Write the states to which a round is about to refer."""
+        """Write the states to which the next commit refers."""
         for client, name in heads.items():
             if self._folder is not None and (client, name) in self._memory:
                 self._write(client, name, self._memory[client, name])

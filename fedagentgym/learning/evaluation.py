@@ -155,7 +155,7 @@ def evaluate(
 
 
 def count_most_tokens(agent: Player, env: TextEnv, episodes: int) -> int | None:
-    """The most tokens that a language model generates in so many episodes; None for other agents."""
+    """The maximum number of tokens that a language model generates in these episodes; None for other agents."""
     model = agent.endpoint if isinstance(agent, EndpointAgent) else agent if isinstance(agent, TokenAgent) else None
     return None if model is None else episodes * env.max_turns * model.decoding.max_new_tokens
 

@@ -28,7 +28,7 @@ among several, v is the value of the state before it, v_old that value when the 
 
     value = mean over these tokens of max((v - target)^2, (clip(v, v_old - c, v_old + c) - target)^2) / 2
 
-Randomness: what is played in step s comes from streams of (seed, s), where s is the run-wide step of the state; the order of
+Randomness: the episodes of step s are drawn from streams of (seed, s), where s is the run-wide step of the state; the order of
 mini-batches and dropout come from s alone. The same state and seed give the same result on any worker; a caller who wants new
 draws per round or client derives the seed accordingly. With `task_order: epochs` tasks follow from `order_seed` and s, so that
 passes over the pool go on from round to round.
@@ -427,7 +427,7 @@ class LocalTraining:
         return group_advantages(group, rewards, self.settings.advantage, penalties)
 
     def _compute_returns(self, group: Group, weights: Mapping[str, float] | None) -> tuple[PerTurn, PerTurn | None]:
-        """Return what advantages are computed from: the learned rewards, and the penalties of single turns, if kept separate."""
+        """The inputs of advantages: the learned rewards, and the penalties of single turns if they are kept separate."""
         if self.settings.format_penalty_on == "episode":
             return self.compute_rewards(group, weights), None
         rewards = compute_training_rewards(group, self.resolve_objective_weights(weights), 0.0)

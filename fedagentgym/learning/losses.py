@@ -340,8 +340,8 @@ def clip_surrogate(ratio: Tensor, advantages: Tensor, clip: tuple[float, float])
 
 
 def clip_value_loss(values: Tensor, old: Tensor, target: Tensor, clip: float | None) -> tuple[Tensor, Tensor]:
-    """The loss of each value, and whether clipping removes its gradient: half the larger of two squared errors, that of the
-    value and that of the value clipped to at most `clip` from the old one."""
+    """The loss of each value, and whether clipping removes its gradient. The loss is half the larger of two squared errors: that
+    of the value, and that of the value clipped to at most `clip` from the old one."""
     plain = (values - target).square()
     if clip is None:
         return plain / 2, plain.isinf()

@@ -110,7 +110,7 @@ def _explain_making(imitation: _Imitation) -> str:
         why, instead = "the package has none for this environment", ""
     elif not fits:
         why = "the package has one for other options only"
-        instead = f"; the package's agent is for {format_env_words(env.id, shipped[0].note['options'])}"
+        instead = f"; the one for {format_env_words(env.id, shipped[0].note['options'])} comes with the package"
     else:
         given = {"warm_start": settings.model_dump(mode="json"), "agent": imitation.player.model_dump(mode="json")}
         why = f"the package's agent has other settings ({', '.join(_list_changes(fits[0].note, given))})"

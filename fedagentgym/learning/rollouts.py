@@ -85,7 +85,7 @@ class Rollouts(NamedTuple):
         return [trajectory for group in self.groups for trajectory in group]
 
     def compute_metrics(self) -> dict[str, float]:
-        """Means over the episodes, and the seconds of the rollout. Without episodes (a harness may lose all) there are no means."""
+        """Means over the episodes, and the seconds of the rollout. A rollout whose episodes a harness has all lost has no means."""
         episodes = self.trajectories
         turns = [turn for trajectory in episodes for turn in trajectory.turns]
         means = {
@@ -175,7 +175,7 @@ def collect(
     if isinstance(player, TokenAgent) and player.harness is not None:
         return _play_by_program(player, world, list(jobs), seed, progress, drop_lost)
     if getattr(world, "is_reported", False):
-        raise OptionError(f"{world.id} is played by programs alone: set agent.harness with world: own")
+        raise OptionError(f"{world.id} is played only by harnesses: set agent.harness with world: own")
     return here().share(
         lambda: _play(player, world, jobs, group_size, seed, parallel, progress), getattr(player, "policy", None)
     )

@@ -260,7 +260,7 @@ def load_momenta(optimizer: Optimizer, matrices: Mapping[str, Tensor], arrays: M
 
 
 def make_muon(matrices: Sequence[Tensor], rate: float) -> torch.optim.Optimizer:
-    """Muon without decay, for whole matrices, or for parts of which each rank holds some rows."""
+    """Muon without weight decay, for whole matrices or for sharded ones."""
     if any(is_sharded(matrix) for matrix in matrices):
         return ShardedMuon(matrices, rate)
     return torch.optim.Muon(list(matrices), lr=rate, weight_decay=0.0)

@@ -98,7 +98,7 @@ def test_a_configuration_of_ones_own_starts_from_it(env: dict[str, Any], name: s
         (
             "tiny-alfworld",
             "env.options.size=small",
-            "other options only; that for fedagentgym/ALFWorld-v0 --env-set size=tiny is there",
+            "other options only; the one for fedagentgym/ALFWorld-v0 --env-set size=tiny comes with",
         ),
         ("tiny-mixture", "seed=0", "the package has none for this environment"),
     ],

@@ -103,7 +103,7 @@ def read_record(content: Any, needed: Collection[str], optional: Collection[str]
             raise DataError("a Flower message whose parts are not bytes")
         empty = shape == (0,) and data == _NOTHING
         if not empty and shape != (len(data),):
-            raise DataError("a Flower message whose parts are not as long as they say")
+            raise DataError("a Flower message with a part whose length differs from its shape")
         parts[name] = b"" if empty else data
     return parts
 
