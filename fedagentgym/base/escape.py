@@ -41,7 +41,7 @@ def escape_csv(text: str) -> str:
 
 
 def quote_word(word: object) -> str:
-    """A path or name as one word of a command that is printed: a shell takes it as it is, and no command takes it for an option.
+    """A path or name as one word of a command to print, quoted for a shell and never mistaken for an option.
 
     >>> quote_word("runs/a b"), quote_word("-rf"), quote_word("$(id)")
     ("'runs/a b'", './-rf', "'$(id)'")

@@ -50,13 +50,13 @@ def attach(
 
     Args:
         package: `__name__` of the package.
-        exports: The exported names by the module that defines them; a module may be given relative to the package.
+        exports: A mapping from modules to the names that they define; a module may be given relative to the package.
 
     Returns:
         The package's `__getattr__`, `__dir__` and `__all__`.
 
     Raises:
-        ImportError: The package was imported by another name, through one of the links in the repository's root.
+        ImportError: If the package was imported by another name, through one of the links in the repository's root.
     """
     outermost = __name__.partition(".")[0]
     if package.partition(".")[0] != outermost:

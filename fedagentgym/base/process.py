@@ -1,10 +1,10 @@
-"""The state of a whole process: its log lines, Ctrl-C, its end with its parent, its processor, and reports of its progress.
+"""Functions about a whole process: log lines, Ctrl-C, ending with the parent, the processor, and reports of progress.
 
 The library configures no handlers of its logger tree below `fedagentgym`; a command does so once (`log_to_stderr`).
 
-An interruption carries a sentence about what is saved and how to continue. Only the code that does the work knows what is saved.
-It describes it where the work begins, and the sentence is attached to the interruption that reaches the user; for every caller in
-between it is still a `KeyboardInterrupt`.
+An interruption carries a sentence about what is saved and how to continue. Only the code that does the work knows what is saved,
+so this code gives the sentence where its work begins (`explain_interruption`). For every caller in between, the interruption is
+still a `KeyboardInterrupt`.
 
 The code that computes reports its progress (`report_step`, `report_episodes`); a listener, if there is one, receives the reports.
 Without a listener a call costs almost nothing. No result depends on the reports.

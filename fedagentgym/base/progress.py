@@ -83,7 +83,7 @@ def get_error_console() -> PlainConsole:
 
 
 def measure_path(cell: str) -> int:
-    """The width that keeps the paths of a cell whole: that of the cell if it is an existing path, else that of its longest word
+    """The width at which no path in a cell is broken: that of the cell if it is an existing path, else that of its longest word
     with a slash."""
     if "/" in cell and os.path.exists(cell):  # noqa: PTH110 - False for a text that no file can be called, where Path raises
         return len(cell)

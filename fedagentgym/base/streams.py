@@ -187,9 +187,9 @@ class Stream:
 
 
 def log_gamma_quantile(shape: Floats, first: Floats, second: Floats) -> Floats:
-    """The logarithm of the Gamma(shape, 1) variable that belongs to two uniform numbers.
+    """The logarithm of a Gamma(shape, 1) variable, computed from two uniform numbers.
 
-    Below shape 1 by Gamma(a) = Gamma(a + 1) * U**(1/a), in logarithms: the plain form underflows for strongly skewed draws.
+    For shapes below 1 it uses Gamma(a) = Gamma(a + 1) * U**(1/a) in logarithms, since the plain form underflows for small draws.
     """
     from scipy.special import gammaincinv
 
@@ -213,7 +213,7 @@ class StreamBatch:
 
     One bit generator object per client costs microseconds to make and a Python call per draw; a hundred thousand clients with a
     hundred draws each would take minutes. Philox is counter-based, so a block of four words is a pure function of (key,
-    counter): here whole arrays of blocks are computed together, bit for bit those that numpy's own generator gives.
+    counter). Here whole arrays of blocks are computed together, with the same bits as those of numpy's own generator.
     """
 
     def __init__(self, seed: int, *path: int | str, first: int = 0, count: int) -> None:

@@ -8,8 +8,8 @@ removed and their notes stay, so that the whole run can be checked and its recor
 A note has two digests. `digest` covers all that two runs of one configuration have in common, so both runs have the same chain;
 `seal` also covers the times.
 
-Every note contains the digests of the previous note, of that round's evaluation, and of what the run was made from. So a change
-to any of them breaks the chain at the first round that does not fit, and that round is named. The chain has no key: it
+Every note contains the digests of the previous note, of the previous round's evaluation, and of the run's inputs. So a change to
+any of them breaks the chain at the first round that does not fit, and the error names that round. The chain has no key, so it
 does not reveal a change after which every digest was recomputed.
 """
 
@@ -53,8 +53,8 @@ _FOLDER = re.compile(r"[0-9]{4,}")
 
 @dataclass(frozen=True)
 class Links:
-    """The digests that link a round to the rest of the run: what the run was made from, the previous round with its
-    evaluation, the client states in this folder, and the sampled trajectories."""
+    """The digests that link a round to the rest of the run: those of the run's inputs, of the previous round and its
+    evaluation, of the client states in the run's folder, and of the sampled trajectories."""
 
     inputs: Mapping[str, str] = field(default_factory=dict)
     previous: str | None = None
@@ -331,7 +331,7 @@ def lock_folder(folder: Path) -> Iterator[Callable[[], None]]:
 def read_chain(folder: Path, inputs: Mapping[str, str] | None = None) -> Chain | None:
     """The linked notes of the run in a folder, or None if no round was committed; the error names the first broken link.
 
-    `inputs` are the digests of what the run is made from; without them the notes only have to agree with each other.
+    `inputs` are the digests of the run's inputs; without them the notes only have to agree with each other.
     """
     rounds = CommitStore(folder / "rounds")
     numbers = rounds.list_notes()

@@ -317,7 +317,7 @@ def apply_deadline(reply: Reply, deadline: float | None) -> Reply:
 
 
 def clean_text(text: object, longest: int, *, lines: bool = False) -> str:
-    """Text from elsewhere, cut to `longest` characters and made printable; line ends stay only with `lines`."""
+    """A text from another process, cut to `longest` characters and made printable; line ends stay only with `lines`."""
     shown = str(text)[:longest]
     kept = "\n" if lines else ""
     return "".join(sign if sign.isprintable() or sign in kept else " " for sign in shown)

@@ -185,7 +185,7 @@ class Message:
         }
 
     def count_payload(self) -> dict[str, int]:
-        """Return the bytes of arrays and texts by kind, without names and structure: what papers count."""
+        """Return the bytes of arrays and texts by kind, without names and structure, as papers count them."""
         return {kind: sum(map(count_bytes, values.values())) for kind, values in self.kinds.items()}
 
     def measure_distance(self, start: Parameters) -> float:

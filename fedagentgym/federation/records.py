@@ -98,7 +98,7 @@ class _FailureLine(BaseModel, extra="forbid"):
 Counts = Annotated[dict[str, Annotated[dict[str, Whole], _with_keys(COLUMNS)]], _with_keys(DIRECTIONS)]
 Estimate = Annotated[Metrics, _with_keys(("mean", "low", "high"))]
 Estimates = Annotated[dict[str, Estimate], _with_keys(("success", "score", "turns"), others=True)]
-"""Means with the ends of their intervals, by name; some are in every evaluation."""
+"""Means with the ends of their intervals, by name; `success`, `score` and `turns` are in every evaluation."""
 _FIELDS: dict[str, Any] = {
     "round": Whole,
     "participants": list[Whole],

@@ -73,7 +73,7 @@ class ServerConfig:
         evaluate_every: Rounds between evaluations; the initial state and that of the last round are evaluated too.
         observers: Objects with `begin(rounds)` and `round_done(record)`.
         streams: Stream numbers to use in place of clients' own numbers, for tests in which two clients draw alike.
-        inputs: Digests of what the run is made from; a run resumes only if they are the same.
+        inputs: Digests of the run's inputs, such as its configuration; a run resumes only if they are the same.
         hide_failures: Whether the errors of failed clients, which can quote their data, stay out of the records.
         private: Whether participants and noise are drawn from a secret in the run's folder, and single clients are left out of
             the records.

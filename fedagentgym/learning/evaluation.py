@@ -236,7 +236,7 @@ def measure_episode(trajectory: Trajectory) -> dict[str, float]:
 
 
 def tabulate_measures(groups: Sequence[Group]) -> tuple[list[str], Values]:
-    """The names of the measures, and the numbers: by task, measure. Repeats of a task are averaged."""
+    """The names of the measures, and the table [task, measure] of their values. Repeats of a task are averaged."""
     return _tabulate([[measure_episode(trajectory) for trajectory in group] for group in groups])
 
 
@@ -371,8 +371,8 @@ class SetsEvaluation:
         }
 
     def measure_categories(self) -> dict[str, float]:
-        """The success in every category, over the tasks of all sets; a set's own name represents the whole set, and so does
-        the category that it evaluates. Sets that evaluate one category together have equal weights."""
+        """The success in every category, over the tasks of all sets. The name of a set gives the success on the whole set, and so
+        does the category that the set evaluates; sets that evaluate the same category have equal weights."""
         found: dict[str, list[float]] = {}
         for evaluation in self.sets.values():
             for group in evaluation.groups:

@@ -101,8 +101,8 @@ def _compute_states(
     kept: int | None,
     bias: Tensor | None,
 ) -> tuple[Callable[[Tensor], Tensor], Tensor, Ids]:
-    """The function that computes logits, and its input: last hidden states, and which of them belongs to each of the given
-    positions of the rows."""
+    """The function that computes logits, the last hidden states that it takes, and the index of the state of each given position
+    of the rows."""
     inner: Any = unwrap_model(model)
     count = sum(map(len, places))
     if not rows:
@@ -425,7 +425,7 @@ def _score(logits: Tensor, chunk: _Chunk, temperature: float, entropy: bool) -> 
 
 class _FreeScores(torch.autograd.Function):
     """Log-probs of targets among all tokens, and entropies [rows, 1]. Autograd would pass ten times over tables of the logits'
-    size, and keep several: with it a policy step of SmolLM2-135M with an entropy bonus takes 9 % longer."""
+    size, and keep several; a policy step of SmolLM2-135M with an entropy bonus would take 9 % longer."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -550,7 +550,7 @@ class PolicyUpdate:
     def train_step(self, rows: Sequence[Row], rate: float = 1.0, order: int = 0) -> dict[str, float]:
         """One policy step: `gradient_epochs` passes over the rows, each in mini-batches that move the weights.
 
-        `rate` scales the learning rate, `order` names the stream that shuffles. `minibatches: 4` cuts the rows into four
+        `rate` scales the learning rate, `order` selects the stream that shuffles. `minibatches: 4` cuts the rows into four
         mini-batches; `minibatch_rows: 64` cuts them into mini-batches of 64 rows.
         """
         settings = self.settings

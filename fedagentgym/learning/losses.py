@@ -147,7 +147,7 @@ class BaseLoss(NamedSettings):
 
 
 class ClippedLoss(BaseLoss):
-    """PPO's clipped surrogate; its three names say what is averaged."""
+    """PPO's clipped surrogate; its three names say how the losses of tokens are averaged."""
 
     name: Literal["token", "sequence", "constant"] = "token"
     uses_clip: ClassVar[bool] = True

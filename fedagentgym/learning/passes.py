@@ -175,7 +175,7 @@ def get_passes(policy: TrainablePolicy) -> Passes:
 
 
 def clip_gradients(parameters: Sequence[torch.Tensor], most: float | None) -> float:
-    """Scale the whole gradient down to a norm of `most`, if it has more; returns the norm before."""
+    """Scale the gradient of all parameters down to a norm of at most `most`, and return the norm before."""
     norm = torch.nn.utils.clip_grad_norm_(list(parameters), most or float("inf"))
     return to_number(norm)
 

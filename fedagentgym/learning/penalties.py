@@ -52,7 +52,7 @@ class Penalty:
         """Prepare the term; called when the learner has loaded a state.
 
         Args:
-            parameters: What the optimizer updates, by name.
+            parameters: The parameters that the optimizer updates, by name.
             start: The weights at the start of the round; empty unless a penalty of the learner uses it.
         """
 
@@ -60,7 +60,7 @@ class Penalty:
         """Add the term's gradient to the `grad` of each parameter.
 
         Args:
-            parameters: What the optimizer updates; `grad` is None where the loss of the policy has no gradient.
+            parameters: The parameters that the optimizer updates; `grad` is None if the policy's loss has no gradient for one.
 
         Returns:
             The value of the term, which is reported as part of the loss.
@@ -163,6 +163,6 @@ def add_gradient(parameter: Tensor, gradient: Tensor) -> None:
 
     Args:
         parameter: The parameter.
-        gradient: What is added.
+        gradient: The gradient to add.
     """
     parameter.grad = gradient.clone() if parameter.grad is None else parameter.grad.add_(gradient)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class RolloutStats:
-    """The time that was spent, and the amount that was played."""
+    """The environment steps and tokens that were played, and the seconds that the agent and the environment took."""
 
     steps: int = 0
     tokens: int = 0
@@ -85,7 +85,7 @@ class Rollouts(NamedTuple):
         return [trajectory for group in self.groups for trajectory in group]
 
     def compute_metrics(self) -> dict[str, float]:
-        """Means over the episodes, and the seconds of the rollout. A rollout whose episodes a harness has all lost has no means."""
+        """Means over the episodes, and the seconds of the rollout. If a harness has lost all episodes, there are no means."""
         episodes = self.trajectories
         turns = [turn for trajectory in episodes for turn in trajectory.turns]
         means = {

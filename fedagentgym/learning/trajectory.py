@@ -348,7 +348,7 @@ class Row:
 
 
 def build_rows(groups: Sequence[Group], advantages: Sequence[PerTurn], *, by_episode: bool = False) -> list[Row]:
-    """The rows of all groups, in order. With `by_episode` the rows of an episode count as one together."""
+    """The rows of all groups, in order. With `by_episode` the weights of an episode's rows add up to 1."""
     rows = [
         row
         for group, per_turn in zip(groups, advantages, strict=True)

@@ -1,11 +1,12 @@
 """The weights of a learner, on a model that several learners share, and the optimizers that update them.
 
-One model is in memory, and it holds the weights of one learner at a time. Whoever loads other weights first lets the present
-owner save its own (`TrainablePolicy.claim`); the owner loads them again with `acquire` when it is used next. So a learner
-never computes with another's weights, and nothing is copied as long as one learner is used at a time.
+One model is in memory, and it holds the weights of one learner at a time. Before other weights are loaded, the present owner
+saves its own (`TrainablePolicy.claim`); it loads them again with `acquire` when it is used next. So a learner never computes
+with another's weights, and nothing is copied as long as only one learner is used.
 
-The optimizer updates the model's own parameters, or float32 masters if the model has a narrower dtype: bfloat16 has eight bits,
-a step of 1e-6 on a weight of 0.02 rounds to nothing, and a run would not move. The masters are what a learner sends and stores.
+The optimizer updates the model's own parameters, or float32 masters if the model has a narrower dtype. In bfloat16, with eight
+significant bits, a step of 1e-6 on a weight of 0.02 would round to nothing, and the weights would not move. A learner sends and
+stores the masters.
 
 Tensors may be sharded over several devices. Then every rank calls these functions in the same order, and has the same arrays.
 """

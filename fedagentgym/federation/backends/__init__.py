@@ -58,7 +58,7 @@ class Backend(Protocol):
 
 OpenBackend = Callable[..., Backend]
 """Takes the application's specification and, by keyword, `folder`, `workers`, `application`, `device_per_worker`, `together`
-if that is set, and the entries of `federation.options`: further keywords are the backend's options."""
+if that is set, and the entries of `federation.options`. Its further keyword parameters are the backend's options."""
 
 BACKENDS = Registry(
     "backend",
