@@ -160,7 +160,7 @@ def _find_wilson(strata: Sequence[Values], means: Values, confidence: float) -> 
     z = float(ndtri((1 + confidence) / 2))
     middle = (means + z * z / (2 * count)) / (1 + z * z / count)
     half = z / (1 + z * z / count) * np.sqrt(most / count + z * z / (4 * count * count))
-    # the ends contain the mean, up to rounding
+    # despite rounding errors, the interval contains the mean
     return np.minimum(np.clip(middle - half, 0, 1), means), np.maximum(np.clip(middle + half, 0, 1), means)
 
 

@@ -335,7 +335,7 @@ def read_chain(folder: Path, inputs: Mapping[str, str] | None = None) -> Chain |
     """
     rounds = CommitStore(folder / "rounds")
     numbers = rounds.list_notes()
-    if inputs is None and numbers:  # the newest note of an extended run says what each of its rounds was made from
+    if inputs is None and numbers:  # the newest note of an extended run names the inputs of all its rounds
         with contextlib.suppress(FedAgentGymError):  # the loop below reports what is wrong with this note
             newest = rounds.read_note(numbers[-1]).links.inputs
             inputs = newest if any(_UP_TO.fullmatch(name) for name in newest) else None

@@ -316,7 +316,7 @@ def score_choices(
     choices = _Choices(targets[places], every[places], (np.cumsum(every) - every)[places], allowed)
     size = max(1, CHUNK_LOGITS.get(hidden.device.type, CHUNK_LOGITS["cuda"]) // vocabulary)
     free, listed = np.flatnonzero(choices.counts == 0), np.flatnonzero(choices.counts)
-    if len(listed):  # each has a list of its own
+    if len(listed):  # each of these choices has its own list of allowed tokens
         hidden, index = take(hidden, torch.from_numpy(index).to(hidden.device)), np.arange(len(index))
     distinct = _Distinct.find(index[free], choices.targets[free])
     chunks = [distinct.to_chunk(first, first + size, hidden.device) for first in range(0, len(distinct.states), size)]

@@ -607,7 +607,7 @@ class PolicyUpdate:
         (total,) = self._passes.add_up([total])
         terms = [penalty for penalty in self._penalties if penalty.of_parameters]
         total += sum(penalty.add_gradients(self._shared) for penalty in terms)
-        if not live:  # an optimizer passes over a parameter that has no gradient; one of zero decays its moments
+        if not live:  # an optimizer skips a parameter without a gradient, but a gradient of zero decays its moments
             for parameter in self._weights.full.values():
                 parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         # The gradient of the value head is clipped by itself: its length says nothing about the policy's.
