@@ -45,10 +45,11 @@ def register_env(env_id: str, target: str | type, *, replace: bool = False) -> N
     Args:
         env_id: Its id, in the form `namespace/Name-v0`.
         target: A class derived from `TextEnv`, or `"module:Class"`, which is imported when the environment is first made.
-        replace: Whether an id that exists is replaced.
+        replace: Whether to replace an id that is already registered.
 
     Raises:
-        OptionError: If the id has another form, exists, or is not the class's `id`, or the target is a text of another form.
+        OptionError: If the id has another form, is already registered without `replace`, or differs from the class's `id`, or
+            if the target is a string of another form.
 
     Examples:
         >>> register_env("me/Maze-v0", "my_package.maze:MazeEnv")  # doctest: +SKIP
@@ -71,10 +72,10 @@ def register_sampler(name: str, target: Any, *, replace: bool = False) -> None:
         name: Name in configurations and split files.
         target: A class derived from `Sampler`, a function `(table, clients, seed, **parameters)` that returns a list of task
             ids for each client, or `"module:attribute"`.
-        replace: Whether a name that exists is replaced.
+        replace: Whether to replace a name that is already registered.
 
     Raises:
-        OptionError: If the name exists, or the target is a text of another form.
+        OptionError: If the name is already registered without `replace`, or the target is a string of another form.
     """
     _load_registry("fedagentgym.partitions", "SAMPLERS").register(name, target, replace=replace)
 
@@ -86,10 +87,10 @@ def register_agent(name: str, target: str | type[Agent] | AgentFactory, *, repla
         name: Name in configurations.
         target: A class derived from `Agent`, whose arguments are `agent.options`; a function `(settings, *, env=None, seed=0)`
             that returns an agent; or `"module:attribute"`.
-        replace: Whether a name that exists is replaced.
+        replace: Whether to replace a name that is already registered.
 
     Raises:
-        OptionError: If the name exists, or the target is a text of another form.
+        OptionError: If the name is already registered without `replace`, or the target is a string of another form.
     """
     _load_registry("fedagentgym.agents", "AGENTS").register(name, target, replace=replace)
 
@@ -100,10 +101,10 @@ def register_advantage(name: str, target: str | type[AdvantageEstimator], *, rep
     Args:
         name: Name in configurations.
         target: A class derived from `AdvantageEstimator`, or `"module:Class"`.
-        replace: Whether a name that exists is replaced.
+        replace: Whether to replace a name that is already registered.
 
     Raises:
-        OptionError: If the name exists, or the target is a text of another form.
+        OptionError: If the name is already registered without `replace`, or the target is a string of another form.
     """
     _load_registry("fedagentgym.learning.advantages", "ADVANTAGES").register(name, target, replace=replace)
 
@@ -112,13 +113,13 @@ def register_objective(name: str, target: str | Objective, *, replace: bool = Fa
     """Register an objective of a group of episodes, for `learning.objectives` in configurations.
 
     Args:
-        name: Name in configurations. Components of an environment's rewards come first: choose another name than theirs.
+        name: Name in configurations; a reward component of the environment with the same name takes precedence.
         target: A function that takes a group, a tuple of `Trajectory`, and returns one number for each of its episodes, or
             `"module:function"`.
-        replace: Whether a name that exists is replaced.
+        replace: Whether to replace a name that is already registered.
 
     Raises:
-        OptionError: If the name exists, or the target is a text of another form.
+        OptionError: If the name is already registered without `replace`, or the target is a string of another form.
     """
     _load_registry("fedagentgym.learning.advantages", "OBJECTIVES").register(name, target, replace=replace)
 
@@ -129,10 +130,10 @@ def register_loss(name: str, target: str | type[PolicyLoss], *, replace: bool = 
     Args:
         name: Name in configurations.
         target: A class derived from `PolicyLoss`, or `"module:Class"`.
-        replace: Whether a name that exists is replaced.
+        replace: Whether to replace a name that is already registered.
 
     Raises:
-        OptionError: If the name exists, or the target is a text of another form.
+        OptionError: If the name is already registered without `replace`, or the target is a string of another form.
     """
     _load_registry("fedagentgym.learning.losses", "LOSSES").register(name, target, replace=replace)
 
@@ -143,10 +144,10 @@ def register_aggregation(name: str, target: str | type[AggregationRule], *, repl
     Args:
         name: Name in configurations.
         target: A class derived from `AggregationRule`, or `"module:Class"`.
-        replace: Whether a name that exists is replaced.
+        replace: Whether to replace a name that is already registered.
 
     Raises:
-        OptionError: If the name exists, or the target is a text of another form.
+        OptionError: If the name is already registered without `replace`, or the target is a string of another form.
     """
     _load_registry("fedagentgym.federation.aggregation", "AGGREGATION_RULES").register(name, target, replace=replace)
 
@@ -157,11 +158,12 @@ def register_backend(name: str, target: str | OpenBackend, *, replace: bool = Fa
     Args:
         name: Name in configurations.
         target: A function that takes an `ApplicationSpec` and, by keyword, `folder`, `workers`, `application`,
-            `device_per_worker` and the entries of `federation.options`, and returns a `Backend`; or `"module:function"`.
-        replace: Whether a name that exists is replaced.
+            `device_per_worker`, `together` if it is set, and the entries of `federation.options`, and returns a `Backend`; or
+            `"module:function"`.
+        replace: Whether to replace a name that is already registered.
 
     Raises:
-        OptionError: If the name exists, or the target is a text of another form.
+        OptionError: If the name is already registered without `replace`, or the target is a string of another form.
     """
     _load_registry("fedagentgym.federation.backends", "BACKENDS").register(name, target, replace=replace)
 
@@ -173,10 +175,10 @@ def register_tracker(name: str, target: str | Callable[..., Tracker], *, replace
         name: Name in configurations.
         target: A class with the methods `start`, `log` and `finish`, whose constructor takes the tracker's options, or
             `"module:Class"`.
-        replace: Whether a name that exists is replaced.
+        replace: Whether to replace a name that is already registered.
 
     Raises:
-        OptionError: If the name exists, or the target is a text of another form.
+        OptionError: If the name is already registered without `replace`, or the target is a string of another form.
     """
     _load_registry("fedagentgym.experiment.trackers", "TRACKERS").register(name, target, replace=replace)
 
@@ -187,10 +189,10 @@ def register_template(name: str, target: str | type[Template], *, replace: bool 
     Args:
         name: Name in configurations.
         target: A class derived from `Template`, or `"module:Class"`.
-        replace: Whether a name that exists is replaced.
+        replace: Whether to replace a name that is already registered.
 
     Raises:
-        OptionError: If the name exists, or the target is a text of another form.
+        OptionError: If the name is already registered without `replace`, or the target is a string of another form.
     """
     _load_registry("fedagentgym.agents.text.prompts", "TEMPLATES").register(name, target, replace=replace)
 
@@ -201,10 +203,10 @@ def register_algorithm(name: str, target: str | type[BaseAlgorithm[Any]], *, rep
     Args:
         name: Name in configurations.
         target: A class derived from `BaseAlgorithm`, usually from `Averaging`, or `"module:Class"`.
-        replace: Whether a name that exists is replaced.
+        replace: Whether to replace a name that is already registered.
 
     Raises:
-        OptionError: If the name exists, or the target is a text of another form.
+        OptionError: If the name is already registered without `replace`, or the target is a string of another form.
     """
     _load_registry("fedagentgym.algorithms", "ALGORITHMS").register(name, target, replace=replace)
 
@@ -212,8 +214,8 @@ def register_algorithm(name: str, target: str | type[BaseAlgorithm[Any]], *, rep
 def make_env(
     env_id: str, *, client_split: ClientSplit | str | Path | None = None, client: int | None = None, **options: Any
 ) -> TextEnv:
-    """The entry point for `gymnasium.make`. With `client_split=` and `client=`: the tasks and the variant of one client, and
-    beside them only options that change no task."""
+    """The entry point for `gymnasium.make`. With `client_split=` and `client=`, the environment has the tasks and the variant
+    of one client, and the other options may not change a task."""
     if (client_split is None) != (client is None):
         raise OptionError("client_split= and client= belong together: give both or neither")
     if client_split is None or client is None:

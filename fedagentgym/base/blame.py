@@ -1,4 +1,4 @@
-"""Whose code failed: the line of a user's own code in an error, and what the hook that was called expects."""
+"""The line of a user's own code at which an error arose, and what this package expects of the hook that it called."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _INSTALLED = tuple(
     if name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
 _MISFIT = re.compile(r"\A([\w.<>]+)\(\) (?:takes|missing|got an unexpected|got multiple values|got some)\b")
-"""Python's own sentences of a call that does not fit a function's parameters, with the qualified name of the function."""
+"""Python's messages for a call that does not fit a function's parameters; the group is the function's qualified name."""
 _MISSING = re.compile(r"\(\) missing \d+ required [\w-]+ arguments?: (.*)")
 _TAKEN = re.compile(r"\(\) takes (?:from \d+ to )?(\d+) positional argument")
 _CALLERS = (_PACKAGE / "cli" / "guard.py",)
-"""Files that call a whole command; what they call is no hook of a user."""
+"""Files that run a whole command; a function that they call is not a user's hook."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Blame:
         file: The file.
         line: The line.
         hook: The user's function that this package called, with its class.
-        expected: How the package calls it and what that should give, if a class of the package says so; else empty.
-        signature: The function with its parameters, if the error is that the call does not fit them; else empty.
+        expected: The signature and summary of the package's method that the hook overrides; empty if there is none.
+        signature: The hook's signature if the error is that the call does not fit it; else empty.
     """
 
     file: Path
@@ -56,7 +56,8 @@ class Blame:
 
 
 def find_blame(error: BaseException) -> Blame | None:
-    """Find the place in a user's code, called by this package, in which the error arose; installed code is not a user's."""
+    """Find where in a user's code the error arose. None if this package did not call a user's code there; installed packages
+    do not count as a user's code."""
     frames = list(traceback.walk_tb(error.__traceback__))
     files = [Path(frame.f_code.co_filename) for frame, _ in frames]
     own = [place for place, file in enumerate(files) if _is_of_user(file)]
@@ -89,7 +90,7 @@ def _find_misfit(error: BaseException, caller: FrameType) -> Blame | None:
     """The user's function that the last frame called in a way that does not fit its parameters."""
     if not isinstance(error, TypeError) or (said := _MISFIT.match(str(error))) is None:
         return None
-    # the youngest first: if a notebook's cell was run again, several have one name
+    # the newest first: a notebook cell that was run twice has defined two functions of the same name
     alive = [one for generation in range(3) for one in reversed(gc.get_objects(generation))]
     functions = [
         one
@@ -119,7 +120,7 @@ def _find_misfit(error: BaseException, caller: FrameType) -> Blame | None:
 
 
 def _agrees(function: FunctionType, sentence: str) -> bool:
-    """Return whether Python can have said this of a function; several may have one name, such as `<lambda>`."""
+    """True if Python's message can be about this function; several functions may share a name, such as `<lambda>`."""
     code = function.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     if (missing := _MISSING.search(sentence)) is not None:
@@ -130,7 +131,7 @@ def _agrees(function: FunctionType, sentence: str) -> bool:
 
 
 def _holds(value: Any, function: FunctionType) -> bool:
-    """Return whether a value is this function, one of its methods, or an object of a class with it, under whatever name."""
+    """True if a value is this function, a method of it, or a class or instance that has it as an attribute of any name."""
     if _unwrap(value) is function:
         return True
     classes = (value if issubclass(type(value), type) else type(value)).__mro__
@@ -138,7 +139,7 @@ def _holds(value: Any, function: FunctionType) -> bool:
 
 
 def _unwrap(value: Any) -> Any:
-    """The function of a method, a class method or a static one."""
+    """The function of a method, class method or static method; any other value unchanged."""
     return value.__func__ if type(value) in (MethodType, classmethod, staticmethod) else value
 
 

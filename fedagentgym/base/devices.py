@@ -1,8 +1,8 @@
-"""The processes that a run is computed in: one, or the ranks that `torchrun` started, which hold a part of the model each.
+"""The processes of a run: a single one, or the ranks that `torchrun` started, each of which holds a part of the model.
 
-`here()` is what this process belongs to: `OneProcess`, or `Torchrun` within `join`. Ranks run the same program in step. Rank 0
-alone plays, reads clocks and signals, writes and prints; the others receive what it found (`share`). All ranks compute alike
-what follows from the same values. If a rank is lost or fails alone, all ranks end.
+`here()` returns a `Torchrun` within `join`, otherwise a `OneProcess`. Ranks run the same program in step. Only rank 0 plays
+episodes, reads clocks and signals, writes and prints; the others receive its results (`share`). A computation on the same
+values gives the same result on all ranks, so it is not shared. If a rank is lost or fails alone, all ranks end.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from fedagentgym.base.errors import OptionError, ProcessUnusableError, describe_
 
 T = TypeVar("T")
 EXCHANGE_TIMEOUT = timedelta(minutes=30)
-"""The time for which ranks wait for each other within a computation that all of them make."""
+"""The time for which ranks wait for each other in a collective computation."""
 PLAY_TIMEOUT = timedelta(days=7)
-"""The time for which the others wait for rank 0; if rank 0 ends, its closed connections tell them."""
+"""The time for which the other ranks wait for rank 0. If rank 0 ends, its connections close and they notice at once."""
 FAILURE_TIMEOUT = timedelta(seconds=20)
-"""The time for which a rank that failed waits for the others to have failed alike."""
+"""The time for which a failed rank waits for the other ranks to fail as well."""
 
 
 class Place(NamedTuple):
@@ -58,7 +58,7 @@ def find_place(environment: Mapping[str, str] = os.environ) -> Place | None:
 
 
 class OneProcess:
-    """A run in this process alone: what is shared is simply made."""
+    """A run in a single process, in which `share` simply calls its function."""
 
     rank: int = 0
     size: int = 1
@@ -72,14 +72,14 @@ class OneProcess:
     """The command that starts such a run."""
 
     def share(self, make: Callable[[], T], policy: object = None) -> T:
-        """Return what rank 0 makes, while the others wait; an error, or Ctrl-C on rank 0, is raised on all ranks.
+        """Call `make` on rank 0 while the other ranks wait, and return its value on all ranks.
 
-        While it is made, all weights of a sharded `policy` are gathered.
+        An error, or Ctrl-C on rank 0, is raised on all ranks. The weights of a sharded `policy` are gathered during the call.
         """
         return make()
 
     def make_first(self, make: Callable[[], T]) -> T:
-        """Return what `make` makes: first on rank 0, then on the others, which find what it left in caches."""
+        """Call `make` on rank 0 and then on the other ranks, which use the caches that rank 0 filled; return its value."""
         return make()
 
     def check_alike(self, error: BaseException) -> None:
@@ -87,13 +87,13 @@ class OneProcess:
 
     @contextlib.contextmanager
     def own_folder(self, folder: Path, *, filled: bool) -> Iterator[Path]:
-        """The folder itself on rank 0; on the others a temporary one, removed at the end: a copy if `filled`, else not made
-        yet."""
+        """Yield the folder itself on rank 0. The other ranks get a temporary path, removed at the end, which is a copy of the
+        folder if `filled` and does not exist yet otherwise."""
         yield folder
 
 
 class Torchrun(OneProcess):
-    """The ranks as one of them sees them."""
+    """The group of ranks that `torchrun` started, as seen from one rank."""
 
     shards = True
 
@@ -148,7 +148,7 @@ class Torchrun(OneProcess):
         try:
             distributed.monitored_barrier(self._failures, timeout=FAILURE_TIMEOUT)
         except RuntimeError:
-            # gloo names its source file alone
+            # errors of gloo have no class of their own: their text holds a path of its source
             lost = isinstance(error, distributed.DistError) or "/gloo/" in str(error)
             what = "lost another rank, which has ended" if lost else f"failed alone ({describe_error(error)})"
             raise ProcessUnusableError(
@@ -171,8 +171,8 @@ class Torchrun(OneProcess):
 
     @contextlib.contextmanager
     def take_signals(self) -> Iterator[None]:
-        """Rank 0 alone reacts to Ctrl-C and SIGTERM: at once while it computes alone, else when it next does, since the others
-        would wait for it within a common computation."""
+        """Let only rank 0 react to Ctrl-C and SIGTERM. While it computes alone, it stops at once; otherwise it stops at its
+        next `share`, since the other ranks would wait for it in a collective computation."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -210,7 +210,7 @@ def here() -> OneProcess:
 
 @contextlib.contextmanager
 def join(place: Place, kind: str) -> Iterator[None]:
-    """Be one of the ranks for the duration of a block; each rank takes the device of this `kind` with its own number.
+    """Join the group of ranks for the duration of a block; each rank uses the device of this `kind` with its own number.
 
     A failure of the block is passed on if all ranks failed alike; otherwise it becomes a `ProcessUnusableError`.
     """

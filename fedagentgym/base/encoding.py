@@ -1,7 +1,7 @@
-"""The one canonical form of values: text for digests, bytes for what is sent or stored.
+"""The canonical form of values: a text for digests, bytes for messages and files.
 
 `canonical_json` gives one text per plain value, so a digest of it identifies the value. `encode` gives one byte string per
-value that may also hold numpy arrays and bytes; it is what messages, client states and commits are made of. Layout:
+value, which may also hold numpy arrays and bytes; messages, client states and commits are made of such byte strings. Layout:
 
     magic "FAG1" | length of header, 8 bytes | header: canonical JSON | arrays, little-endian, C order, one after the other
 
@@ -92,7 +92,7 @@ class Pieces:
     """The canonical bytes of a value in memory: the head and the arrays that follow it.
 
     Bytes that stay in this process, are hashed, or are written to a file need not be joined first. `admitted` holds the
-    declarations against which a reader has checked these bytes; they cannot change, so one check is enough.
+    declarations against which a reader has checked these bytes; the bytes cannot change, so one check is enough.
     """
 
     head: bytes
@@ -208,7 +208,7 @@ def read_header(data: bytes | memoryview, *, limit: int | None = None, header_li
 
 
 def decode(data: bytes | memoryview | Pieces, *, limit: int | None = None, header_limit: int | None = None) -> Any:
-    """The value of `encode`; arrays are read-only views of `data`. A wrong length is refused before decoding."""
+    """The inverse of `encode`; arrays are read-only views of `data`. Data of a wrong length are refused before decoding."""
     header = read_header(data.head if isinstance(data, Pieces) else data, limit=limit, header_limit=header_limit)
     if len(data) != header.total:
         raise DataError(f"encoded value declares {header.total} bytes, {len(data)} are there")
@@ -264,7 +264,7 @@ def _check_depth(depth: int) -> None:
 
 
 def _check_leaf(value: Any) -> Any:
-    """A plain value other than a container, if it has an encoding."""
+    """The plain value, which is not a container, or a `DataError` if it has no encoding."""
     if isinstance(value, str) and not value.isascii():
         try:
             value.encode("utf-8")

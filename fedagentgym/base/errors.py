@@ -15,7 +15,7 @@ class FedAgentGymError(Exception):
 
 
 class UnknownNameError(FedAgentGymError):
-    """A name that is not in its registry, pool or table; the sentence gives the nearest name that is."""
+    """A name that is not in its registry, pool or table; the message suggests the nearest known name."""
 
 
 class OptionError(FedAgentGymError):
@@ -23,7 +23,7 @@ class OptionError(FedAgentGymError):
 
 
 class OutOfRangeError(OptionError, IndexError):
-    """An index that is out of range; also an `IndexError`, as Python's own sequences raise it."""
+    """An index that is out of range; also an `IndexError`, which Python's own sequences raise."""
 
 
 class DataError(FedAgentGymError):
@@ -31,11 +31,11 @@ class DataError(FedAgentGymError):
 
 
 class RefusedError(FedAgentGymError):
-    """A client's machine cannot take part, or its owner does not allow it. The server reads the sentence; it quotes no data."""
+    """A client's machine cannot take part, or its owner does not allow it. The server reads the message, so it quotes no data."""
 
 
 class ProcessUnusableError(FedAgentGymError):
-    """A worker process lost something that all further work needs; it ends and a new one replaces it."""
+    """A process lost something that all further work needs, and ends; a worker process is then replaced by a new one."""
 
 
 class MissingExtraError(FedAgentGymError, ImportError):
@@ -58,26 +58,26 @@ def join_names(names: Iterable[str], limit: int = 8) -> str:
 
 
 def unknown_name_error(kind: str, name: object, known: Iterable[str], *, registered: bool = False) -> UnknownNameError:
-    """The error for an unknown name, with the nearest known one and, unless there are very many, the list of all. `registered`:
-    users register such names in files of their own, and the file may not have been named.
+    """The error for an unknown name, with the nearest known one and, unless there are very many, the list of all. If users can
+    register such names in plugins (`registered`), an error without a near name also mentions `--plugin`.
 
     >>> str(unknown_name_error("loss", "huber", ["ppo", "reinforce"], registered=True))
-    "unknown loss 'huber': known are ppo, reinforce; a file of your own is named by --plugin FILE"
+    "unknown loss 'huber': known are ppo, reinforce; load a file of your own with --plugin FILE"
     """
     names = list(known)
     text = name[:200] if isinstance(name, str) else ""
     guess = find_closest_name(text, names)
     what = f"unknown {kind} {repr(text) if text else show_value(name)}"
     if guess is None:
-        own = "; a file of your own is named by --plugin FILE" if registered else ""
+        own = "; load a file of your own with --plugin FILE" if registered else ""
         return UnknownNameError(f"{what}: known are {join_names(names) or 'none'}{own}")
     rest = f" (known are {join_names(names, MAX_LISTED)})" if len(names) <= MAX_LISTED else ""
     return UnknownNameError(f"{what}: did you mean {guess!r}?{rest}")
 
 
 def show_value(value: object) -> str:
-    """A value for a message, cut to a readable length; one that cannot be written (a number of thousands of digits, a
-    list nested too deeply) is named by its type."""
+    """A value for a message, cut to a readable length. A value that cannot be written as text (a number of thousands of digits,
+    a list nested too deeply) is named by its type."""
     try:
         return repr(str(value)[:80])
     except Exception:
@@ -96,7 +96,7 @@ def require_type(what: str, value: object, *kinds: type) -> None:
 
 
 def check_choice(kind: str, value: str, allowed: Iterable[str]) -> str:
-    """The value if it is one of the allowed ones."""
+    """Return the value if it is allowed; otherwise raise an `OptionError`."""
     if value not in allowed:
         raise OptionError(f"{kind} is one of {join_names(allowed)}, got {value!r}")
     return value
@@ -107,7 +107,8 @@ MAX_ERROR_LENGTH = 300
 
 
 def describe_error(error: BaseException, *, named: bool = True) -> str:
-    """Another library's error on one line, with the name of its class: it may have many lines, none, or a failing `__str__`.
+    """Another library's error on one line, with the name of its class if `named`. Its text may have many lines or none, and its
+    `__str__` may fail.
 
     >>> describe_error(ValueError("two\\nlines"))
     'ValueError: two lines'

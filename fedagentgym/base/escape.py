@@ -1,7 +1,7 @@
 """Escaping of texts that others wrote, for each kind of output: titles, names, categories, tasks, file names, errors.
 
 HTML is written by the templates of `fedagentgym.pages.render`, which escape every expression; JSON and YAML by their libraries.
-Each of the others has one function here.
+Every other kind of output has one function here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def escape_csv(text: str) -> str:
 
 
 def quote_word(word: object) -> str:
-    """A path or name as one word of a command that is printed: a shell takes it as it is, and no command takes it for an option.
+    """A path or name as one word of a command to print, quoted for a shell and never mistaken for an option.
 
     >>> quote_word("runs/a b"), quote_word("-rf"), quote_word("$(id)")
     ("'runs/a b'", './-rf', "'$(id)'")
@@ -51,7 +51,7 @@ def quote_word(word: object) -> str:
 
 
 def add_plugins(command: str, plugins: Iterable[str]) -> str:
-    """A printed command with the code of the user's own without which it is refused.
+    """A command to print, with a `--plugin` option for each of the user's plugins, without which it would be refused.
 
     >>> add_plugins("fedagentgym resume runs/mine", ["my methods.py", "mine.samplers"])
     "fedagentgym resume runs/mine --plugin 'my methods.py' --plugin mine.samplers"

@@ -1,4 +1,4 @@
-"""Hooks of base classes that a user's class misspells, so that it replaces nothing."""
+"""Detection of hooks of a base class that a user's class misspells, so that it overrides nothing."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 _PACKAGE = __name__.partition(".")[0]
 SHORT = 8
-"""Names of at most so many letters are alike if one letter differs; longer ones if two do."""
+"""A name of at most this many letters resembles a hook if they differ by one edit; a longer name, if by at most two."""
 
 log = logging.getLogger(__name__)
 
 
 class MisspeltHook(NamedTuple):
-    """A public name of a user's class that replaces nothing, and the one of a base that was probably meant."""
+    """A public name of a user's class that overrides nothing, and the name in a base class that was probably meant."""
 
     owner: type
     name: str
@@ -31,9 +31,9 @@ class MisspeltHook(NamedTuple):
 
 
 def find_misspelt_hooks(cls: type) -> Iterator[MisspeltHook]:
-    """Find the public names of a user's class that are almost those of a base of this package, and replace nothing.
+    """Find the public names of a user's class that override nothing but resemble a name in a base class of this package.
 
-    A name is no misspelling if the user's classes define the one that it resembles too.
+    A name is not a misspelling if the user's classes also define the name that it resembles.
     """
     own = [one for one in cls.__mro__ if not _is_of_package(one) and any(map(_is_of_package, one.__mro__))]
     bases = [one for one in cls.__mro__ if _is_of_package(one)]
@@ -51,7 +51,7 @@ def find_misspelt_hooks(cls: type) -> Iterator[MisspeltHook]:
 
 @cache
 def warn_of_misspelt_hooks(cls: type) -> None:
-    """Name each of them in the log, once for a class."""
+    """Log a warning for each misspelt hook of a class; a second call for the same class does nothing."""
     for found in find_misspelt_hooks(cls):
         log.warning("%s", found.describe())
 
@@ -62,7 +62,7 @@ def _list_names(cls: type) -> list[str]:
 
 
 def count_edits(first: str, second: str) -> int:
-    """The number of letters to add, leave out, replace or swap with the next one that lead from a name to another.
+    """The number of edits between two names; an edit adds, drops or replaces a letter, or swaps two adjacent letters.
 
     >>> count_edits("client_weight", "client_weights"), count_edits("begni", "begin")
     (1, 1)

@@ -1,7 +1,7 @@
-"""The Hugging Face Hub: a folder as a repository. Only what is called a push, a pull or a download opens a connection.
+"""Pushing a folder to the Hugging Face Hub and pulling it. Only a push, a pull or a download opens a connection.
 
-The library sets no limits: it waits as long as a server sends something or asks it to wait, and unpacks all that it gets. Here
-each answer has a maximum size and a minimum speed, and each call of a pull or a push has a total time.
+The library `huggingface_hub` sets no limits: it waits as long as a server sends something or asks it to wait, and unpacks all
+that it receives. Here each answer has a maximum size and a minimum speed, and each call of a pull or push has a time limit.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ MAX_BYTES: dict[Kind, int] = {"dataset": 4 << 30, "model": 64 << 30}
 MAX_ANSWER_BYTES = 1 << 26
 """Maximum size of an answer about a repository."""
 ASKING_SECONDS, TRANSFER_SECONDS, IDLE_SECONDS = 120.0, 6 * 3600.0, 60.0
-"""The time for a question, for a transfer, and for a pause in an answer."""
+"""The time limits of a request about a repository, of a transfer, and of a pause within an answer."""
 SLOWEST = 4096
-"""The lowest speed of an answer, in bytes a second, beyond the time of a pause."""
+"""The minimum speed of an answer in bytes a second; it is allowed the time of one pause in addition."""
 SLOWEST_PUSH = 1 << 16
-"""The speed, in bytes a second, by which a push of many bytes has more time than a pull."""
+"""The speed, in bytes a second, from which the additional time of a push follows."""
 TAKEN = frozenset(
     f".{suffix}"
     for suffix in "csv gz html jinja json jsonl md npy npz parquet png safetensors txt yaml zip".split()  # noqa: SIM905
@@ -45,13 +45,13 @@ TAKEN = frozenset(
 
 
 LICENCE = "apache-2.0"
-"""The licence of generated tasks, and of what is made of them, if nothing else is said: that of this package."""
+"""The default licence of generated tasks and of data made from them, which is the licence of this package."""
 _LICENCE = re.compile(r"[a-z0-9]+([.+-][a-z0-9]+)*")
 _SIZES = (("n<1K", 10**3), ("1K<n<10K", 10**4), ("10K<n<100K", 10**5), ("100K<n<1M", 10**6), ("1M<n<10M", 10**7))
 
 
 def write_head(licence: str, tags: Sequence[str], rows: int, configs: Mapping[str, str]) -> str:
-    """The metadata of a data set's card, as the hub reads it: `configs` are files by name, with `rows` rows together."""
+    """The metadata of a data set's card, as the hub reads it. `configs` maps names to files, which have `rows` rows in all."""
     import yaml
 
     size = next((name for name, most in _SIZES if rows < most), "10M<n<100M")
@@ -77,8 +77,8 @@ def check_hub_name(name: str) -> str:
 
 
 def push_folder(folder: Path, kind: Kind, name: str, *, private: bool = False) -> str:
-    """Make the repository if needed, and replace its files by those of this folder in one commit; returns its address. It may
-    take as long as a pull, and longer by what many bytes need over a slow line."""
+    """Create the repository if needed, replace its files by those of this folder in one commit, and return its address. The time
+    limit is that of a pull, plus the time that the bytes need at `SLOWEST_PUSH`."""
     check_hub_name(name)
     files = [(file.relative_to(folder).as_posix(), file) for file in sorted(folder.rglob("*")) if file.is_file()]
     refused = [path for path, _ in files if not _is_taken(path)]
@@ -99,7 +99,7 @@ def push_folder(folder: Path, kind: Kind, name: str, *, private: bool = False) -
 
 
 def pull_folder(name: str, folder: Path, check: Callable[[Path], object], *, revision: str | None = None) -> Kind:
-    """Write the files of a repository into a new folder, if they pass the check; all of it or nothing."""
+    """Write the files of a repository into a new folder if they pass `check`, otherwise write nothing; return the kind."""
     check_hub_name(name)
     with atomic_folder(folder) as made, tempfile.TemporaryDirectory(prefix="fedagentgym-hub-") as cache:
         with open_hub(f"cannot pull {name}") as hub:
@@ -130,13 +130,13 @@ def pull_folder(name: str, folder: Path, check: Callable[[Path], object], *, rev
 
 
 def check_sizes(name: str, kind: Kind, sizes: dict[str, int]) -> None:
-    """Refuse a repository that is larger than what is pulled."""
+    """Refuse a repository that is larger than a pull may be."""
     if sum(sizes.values()) > MAX_BYTES[kind]:
         raise DataError(f"{name} holds more than {MAX_BYTES[kind]:,} bytes, the most that is pulled of a {kind}")
 
 
 def _is_taken(path: str) -> bool:
-    """Return whether a file is data, and its path stays inside the folder."""
+    """True if a file has a suffix that is pulled, and its path stays inside the folder."""
     parts = PurePosixPath(path).parts
     inside = bool(parts) and not path.startswith("/") and all(part not in ("..", ".") for part in parts)
     return inside and (PurePosixPath(path).suffix in TAKEN or parts[-1] == "LICENSE") and not parts[-1].startswith(".")
@@ -190,8 +190,8 @@ def open_hub(failure: str) -> Iterator[Any]:
 
 @contextmanager
 def limit_answers() -> Iterator[None]:
-    """Bound the size and the speed of every answer that the library reads, also for libraries that use it. Packed answers are
-    refused, so that the size is that of the bytes sent."""
+    """Bound the size and the speed of every answer that the library reads, also for libraries that use it. Compressed answers
+    are refused, so that the size is the number of bytes sent."""
     hub = require("huggingface_hub", "train")
     usual = hub.get_session()
     client, hooks, follow, timeout = type(usual), usual.event_hooks, usual.follow_redirects, usual.timeout
@@ -209,10 +209,10 @@ def limit_answers() -> Iterator[None]:
 
 
 def _limit_answer(answer: Any) -> None:
-    """Let the body of an answer of the library's client end with a `PeerError` where it is too long or too slow."""
+    """Make the body of an answer of the library's client raise a `PeerError` when it is too long or too slow."""
     coding = answer.headers.get("Content-Encoding", "identity").strip().lower()
     if coding not in ("", "identity"):
-        raise PeerError(f"an answer is packed by {show_value(coding)}, which was not asked for")
+        raise PeerError(f"an answer is compressed by {show_value(coding)}, which was not asked for")
     body = answer.stream
     most = MAX_ANSWER_BYTES if "/api/" in answer.url.path else max(MAX_BYTES.values())
     stream: Any = next(base for base in type(body).__mro__ if base.__name__ == "SyncByteStream")

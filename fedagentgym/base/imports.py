@@ -50,13 +50,13 @@ def attach(
 
     Args:
         package: `__name__` of the package.
-        exports: The exported names by the module that defines them; a module may be given relative to the package.
+        exports: A mapping from modules to the names that they define; a module may be given relative to the package.
 
     Returns:
         The package's `__getattr__`, `__dir__` and `__all__`.
 
     Raises:
-        ImportError: The package was imported by another name, through one of the links in the repository's root.
+        ImportError: If the package was imported by another name, through one of the links in the repository's root.
     """
     outermost = __name__.partition(".")[0]
     if package.partition(".")[0] != outermost:
@@ -125,7 +125,7 @@ def explain_missing(error: ImportError) -> str | None:
 
 @contextmanager
 def missing_explained() -> Iterator[None]:
-    """Name the extra and the command in the error for a module that an extra brings; also a decorator of a function."""
+    """Make the error for a missing module of an extra name the extra and its install command; also usable as a decorator."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -173,7 +173,7 @@ def module_name(path: Path) -> str:
 
 
 class _SourceLoader(SourceFileLoader):
-    """Reads the source alone: if a file is edited within a second and keeps its size, Python takes old bytecode for current."""
+    """Reads the source, never bytecode: Python takes old bytecode for current if an edit within a second keeps the size."""
 
     def path_stats(self, path: str) -> dict[str, float]:
         raise OSError("no bytecode")
@@ -235,7 +235,7 @@ def load_installed_plugins() -> None:
     with _LOADING:
         if _begun:
             return
-        _begun = True  # now, since a module that is imported may look up names
+        _begun = True  # before the imports, since an imported module may look up names
         for point in find_installed_plugins():
             try:
                 load_plugins([point.module])
@@ -250,7 +250,7 @@ def load_installed_plugins() -> None:
 class Registry:
     """The registered names of one kind, such as environments, samplers, agents or trackers, and what each stands for.
 
-    A name that is missing is looked for in installed packages before it is called unknown.
+    An unknown name is looked up in the plugins of installed packages before it is refused.
 
     >>> shapes = Registry("shape", {"ordered": "collections:OrderedDict"})
     >>> shapes.get("ordered").__name__
@@ -278,7 +278,7 @@ class Registry:
         self._entries[name] = target
 
     def get(self, name: str) -> Any:
-        """The object; a string target is imported now."""
+        """The object registered under a name; a string target is imported now."""
         target = self.get_target(name)
         if not isinstance(target, str):
             return target
@@ -288,7 +288,7 @@ class Registry:
         return found
 
     def find(self, name: object) -> str:
-        """The name itself, or the one whose short form it is, whatever its case; no plugin's short form hides the package's.
+        """The registered name for a name or a short form, whose case is ignored; a plugin never hides the package's short forms.
 
         >>> Registry("shape", {"me/Round-v0": "collections:deque"}, str.upper).find("me/round-V0")
         'me/Round-v0'
@@ -359,7 +359,7 @@ def read_docstring(reference: str) -> str | None:
 
 
 def _explain_import(what: str, module: str, error: Exception) -> Exception:
-    """The error to raise in place of one in a module that is imported: one sentence if the module is a user's."""
+    """The error to raise if importing a module fails: a `DataError` of one sentence if the module is a user's."""
     ours = module.partition(".")[0] == __name__.partition(".")[0]
     if ours or isinstance(error, FedAgentGymError) or (isinstance(error, ImportError) and explain_missing(error)):
         return error
@@ -379,7 +379,7 @@ def resolve(reference: str, what: str = "reference") -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise _explain_import(what, module, error) from error
-        raise OptionError(f"{what}: there is no module {error.name!r} that Python finds") from None
+        raise OptionError(f"{what}: Python finds no module {error.name!r}") from None
     except Exception as error:
         raise _explain_import(what, module, error) from error
     for part in attribute.split("."):

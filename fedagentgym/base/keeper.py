@@ -1,8 +1,8 @@
 """A process that guards a program: `python keeper.py DESCRIPTOR COMMAND ...`. DESCRIPTOR is a pipe that the parent holds open.
 
-A program of others does not watch for the end of its parent, and a killed parent cannot end it. This process does both: when the
-pipe closes, it kills the program's whole process group, and when the program ends, it ends with the same status. It passes
-SIGTERM on, so that the program can end in order. This file imports nothing of the package, so that it starts fast.
+A third-party program does not notice that its parent has ended, and a killed parent cannot end the program. The keeper can: when
+the pipe closes, it kills the program's whole process group. When the program ends, the keeper ends with the same status. It
+passes SIGTERM on, so that the program can shut down cleanly. This file imports nothing of the package, so that it starts fast.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main(descriptor: int, command: list[str]) -> int:
     threading.Thread(target=watch, daemon=True).start()
     signal.signal(signal.SIGTERM, lambda *_: program.terminate())
     status = program.wait()
-    kill_group(program.pid)  # what the program has left behind
+    kill_group(program.pid)  # processes that the program has left behind
     return status if status >= 0 else 128 - status
 
 

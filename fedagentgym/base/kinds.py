@@ -80,7 +80,7 @@ def describe_default(field: FieldInfo) -> str:
 
 
 def describe_value(value: Any) -> str:
-    """A default as written in a configuration; of a section its name or nothing, since its defaults are listed below it."""
+    """A default as written in a configuration; for a section, its `name` if it has one, as its own defaults are listed below."""
     if isinstance(value, BaseModel):
         name = getattr(value, "name", None)
         return str(name) if isinstance(name, str) else ""

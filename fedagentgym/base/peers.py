@@ -1,8 +1,9 @@
-"""Requests to other machines, whose answers may be wrong, endless or hostile. An answer has one time limit as a whole and a limit
-on its unpacked bytes; its JSON is plain and finite. Every failure is one sentence. Servers of this package refuse foreign pages.
+"""Requests to other machines, whose answers may be wrong, endless or hostile. Every answer has a total time limit and a limit on
+its decompressed size; its JSON is plain and finite. Every failure is one sentence. Servers of this package refuse foreign pages.
 
-The time-out of a socket applies to each read, so a server that sends a byte now and then would block its caller for ever; and a
-packed answer of some kilobytes can unpack to gigabytes. Here each read waits for what is left of the time, and unpacks one part.
+The timeout of a socket applies to each read, so a server that sends a byte now and then would block its caller for ever. A
+compressed answer of some kilobytes can expand to gigabytes. Here a read waits at most for the rest of the total time, and the
+body is decompressed in small parts.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from fedagentgym.base.files import parse_json
 from fedagentgym.version import __version__
 
 MAX_ANSWER_BYTES = 1 << 22
-"""The largest answer that is read at once, in bytes after unpacking: a reply of a million tokens."""
+"""The largest answer that is read at once, in bytes after decompression; it has room for a reply of a million tokens."""
 MAX_VALUES = 200_000
 """Maximum number of commas, colons and brackets in such an answer: an empty list of two bytes takes sixty of memory."""
 MAX_REDIRECTS = 5
@@ -37,15 +38,15 @@ _PART = 1 << 16
 
 
 class PeerError(DataError):
-    """The other side gives no answer that can be used."""
+    """The other machine gives no usable answer."""
 
 
 class UnreachableError(PeerError):
-    """There is no connection to the other side."""
+    """There is no connection to the other machine."""
 
 
 def check_address(address: str, where: str) -> str:
-    """The address if it is one that can be asked; `where` names the setting that holds it."""
+    """Return a valid http(s) address, or raise an `OptionError`; `where` names the setting that holds the address."""
     if not address.startswith(("http://", "https://")):
         raise OptionError(f"{where}: an http(s) address is expected, got {show_value(address)}")
     try:
@@ -63,7 +64,7 @@ def check_address(address: str, where: str) -> str:
 
 
 def make_key_headers(variable: str) -> dict[str, str]:
-    """The headers of requests with the key in an environment variable; none if it is not set."""
+    """The authorization header with the key from an environment variable; empty if the variable is not set."""
     key = os.environ.get(variable, "")
     if not key.isascii() or not key.isprintable():
         raise OptionError(f"the variable {variable} holds a character that no key has")
@@ -72,7 +73,7 @@ def make_key_headers(variable: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Clock:
-    """The time that all of an answer may take, and the longest pause in it."""
+    """The time limits of an answer: the total time and the longest pause."""
 
     seconds: float
     idle: float
@@ -98,7 +99,7 @@ class _Clock:
 
 
 class Answer:
-    """The head of an answer, and its body in unpacked parts."""
+    """The status and headers of an answer, and its decompressed body in parts."""
 
     def __init__(self, response: http.client.HTTPResponse, clock: _Clock) -> None:
         self.status: int = response.status
@@ -125,8 +126,8 @@ class Answer:
             yield from self._receive()
             return
         if coding not in ("gzip", "x-gzip", "deflate"):
-            raise PeerError(f"the answer is packed by {show_value(coding)}, which was not asked for")
-        unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # finds out which of the two it is
+            raise PeerError(f"the answer is compressed by {show_value(coding)}, which was not asked for")
+        unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # detects gzip and zlib itself
         for received in self._receive():
             waiting = received
             while waiting and not unpacker.eof:
@@ -158,15 +159,15 @@ def open_answer(
     headers: Mapping[str, str] | None = None,
     follow: bool = False,
 ) -> Iterator[Answer]:
-    """Ask another machine: GET, or POST of a JSON body. The `with` block reads the answer, and shares its clock.
+    """Send a request to another machine. The `with` block reads the answer within the same time limits.
 
     Args:
-        address: The address; the usual variables of the environment name a proxy.
-        seconds: The time for all of it: connection, request, and the whole answer.
-        idle: The longest time in which nothing comes, if it is shorter.
-        body: The JSON to send.
-        headers: Further headers; they are not sent on to where a redirect leads.
-        follow: Go where a redirect leads.
+        address: The address; the usual environment variables may name a proxy.
+        seconds: The total time of the connection, the request and the answer.
+        idle: The longest pause without data; `seconds` if it is None.
+        body: JSON to send by POST; without it, the request is a GET.
+        headers: Further headers; they are not sent to the target of a redirect.
+        follow: Whether to follow redirects.
     """
     clock = _Clock(seconds, seconds if idle is None else idle)
     request = urllib.request.Request(address, body)
@@ -187,7 +188,7 @@ def open_answer(
                 with response:
                     address = urllib.parse.urljoin(address, response.headers.get("Location", ""))
                 if not address.startswith(("http://", "https://")):
-                    raise PeerError(f"it leads to {show_value(address)}, which is no http(s) address")
+                    raise PeerError(f"it redirects to {show_value(address)}, which is no http(s) address")
                 response = _open(opener, urllib.request.Request(address, headers={"User-Agent": agent}), clock)
             stack.enter_context(response)
         yield Answer(response, clock)
@@ -209,8 +210,8 @@ def _open(
 
 
 def read_json_answer(body: bytes) -> Any:
-    """The value of a JSON text that another machine sent: plain, finite, not too deep, and not too much of it. A text in it may
-    hold half of a character, as where a model's reply was cut."""
+    """The value of a JSON text that another machine sent, within the limits of `parse_json` and `MAX_VALUES`. A text in it may
+    hold a lone surrogate, for example at the end of a model's reply that was cut."""
     if sum(map(body.count, (b",", b":", b"[", b"{"))) > MAX_VALUES:
         raise PeerError(f"the answer holds more than the {MAX_VALUES:,} values that are read")
     return parse_json(body, "the answer", halves=True)
@@ -220,7 +221,7 @@ def read_json_answer(body: bytes) -> Any:
 
 
 class _ClockedReader(io.RawIOBase):
-    """The bytes that a socket receives, within a clock."""
+    """A reader of a socket whose reads keep to a clock."""
 
     def __init__(self, socket: Any, clock: _Clock) -> None:
         self._socket, self._clock = socket, clock
@@ -241,7 +242,7 @@ class _ClockedReader(io.RawIOBase):
 
 
 class _ClockedSocket:
-    """The methods of a socket that `http.client` calls, within a clock."""
+    """A socket with the methods that `http.client` calls, which keep to a clock."""
 
     def __init__(self, socket: Any, clock: _Clock) -> None:
         self._socket, self._clock = socket, clock
@@ -270,7 +271,7 @@ class _ClockedConnection(http.client.HTTPConnection):
 
 
 class _SecureConnection(_ClockedConnection, http.client.HTTPSConnection):
-    """The same with encryption."""
+    """A `_ClockedConnection` with TLS."""
 
 
 @functools.lru_cache(maxsize=1)
@@ -280,7 +281,7 @@ def _make_context() -> ssl.SSLContext:
 
 
 class _Handler(urllib.request.AbstractHTTPHandler):
-    """Opens addresses of both kinds by connections with a clock."""
+    """Opens http and https addresses through connections that keep to a clock."""
 
     def __init__(self, clock: _Clock) -> None:
         super().__init__()
@@ -296,7 +297,7 @@ class _Handler(urllib.request.AbstractHTTPHandler):
     http_request = https_request = urllib.request.AbstractHTTPHandler.do_request_
 
 
-# ---- requests to a server here ------------------------------------------------------------------------------------------
+# ---- requests to a server of this package -------------------------------------------------------------------------------
 
 _Message = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[_Message]]
@@ -307,12 +308,13 @@ _App = Callable[[_Message, _Receive, _Send], Awaitable[None]]
 class HostCheck:
     """An ASGI middleware that refuses the requests of foreign web pages, which a browser sends to servers of its own machine.
 
-    A browser names the asking page in `Origin`: it must be a page of this server. A page can also let its own name point to
-    this machine; that name then stands in `Host`, where only addresses, `localhost` and the names of the server are admitted.
+    A browser names the page that sends a request in `Origin`; it must be a page of this server. A page can also let its own
+    host name resolve to this machine. `Host` then holds that name, so only IP addresses, `localhost` and the names of the
+    server are admitted in it.
 
     Args:
         app: The application.
-        names: Names of this server; with `*` it has any, except for requests that arrive at the loopback address.
+        names: Names of this server; `*` admits any name, except in requests that arrive at the loopback address.
     """
 
     def __init__(self, app: _App, names: Collection[str] = ()) -> None:
@@ -335,16 +337,16 @@ class HostCheck:
         hosts = [value for name, value in headers if name == b"host"]
         host = _split_host(hosts[0]) if len(hosts) == 1 else None
         if host is None or not self._is_own(host[0], scope.get("server")):
-            return "the header Host names no server that is here: give its name to make_app(hosts=)"
+            return "the header Host does not name this server: add the name to make_app(hosts=)"
         for origin in (value for name, value in headers if name == b"origin"):
             scheme, _, rest = origin.partition("://")
             page = _split_host(rest) if scheme in ("http", "https") else None
             if page is None or (page[0] not in self.names and page != host):
-                return "web pages of other servers may not play here: give their names to make_app(hosts=)"
+                return "web pages of other servers may not send requests: add their names to make_app(hosts=)"
         return None
 
     def _is_own(self, name: str, server: tuple[str, int | None] | None) -> bool:
-        """Return whether a name may be that of this server, for a request that arrived at this address of it."""
+        """True if a name may be that of this server; `server` is the address at which the request arrived."""
         if name == "localhost" or name in self.names or _is_address(name):
             return True
         arrived = server[0] if server else "127.0.0.1"

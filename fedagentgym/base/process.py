@@ -1,10 +1,10 @@
-"""The state of a whole process: its log lines, Ctrl-C, its end with its parent, its processor, and reports of its progress.
+"""Functions about a whole process: log lines, Ctrl-C, ending with the parent, the processor, and reports of progress.
 
 The library configures no handlers of its logger tree below `fedagentgym`; a command does so once (`log_to_stderr`).
 
-An interruption carries a sentence about what is saved and how to continue. Only the code that does the work knows what is saved.
-It describes it where the work begins, and the sentence is attached to the interruption that reaches the user; for every caller in
-between it is still a `KeyboardInterrupt`.
+An interruption carries a sentence about what is saved and how to continue. Only the code that does the work knows what is saved,
+so this code gives the sentence where its work begins (`explain_interruption`). For every caller in between, the interruption is
+still a `KeyboardInterrupt`.
 
 The code that computes reports its progress (`report_step`, `report_episodes`); a listener, if there is one, receives the reports.
 Without a listener a call costs almost nothing. No result depends on the reports.
@@ -61,12 +61,12 @@ _OWNED = threading.Event()
 
 
 def own_process() -> None:
-    """Note that this process is the package's: a command or a worker. Others' processes keep their own global switches."""
+    """Note that this process is the package's: a command or a worker. The global switches of other processes are not changed."""
     _OWNED.set()
 
 
 def is_own_process() -> bool:
-    """Return whether global switches of this process may be set."""
+    """True if this process is the package's own, so that its global switches may be set."""
     return _OWNED.is_set()
 
 
@@ -76,7 +76,7 @@ class WorkInterrupted(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def explain_interruption(describe: Callable[[], str]) -> Iterator[None]:
-    """Work that, if interrupted, is described by `describe()`; the description of nested work takes precedence."""
+    """Attach the sentence of `describe()` to an interruption of the block; the sentence of a nested block takes precedence."""
     try:
         yield
     except WorkInterrupted:
@@ -131,7 +131,7 @@ def end_with_parent(parent: int) -> None:
 
 
 BFLOAT16_FLAGS = ("amx_bf16", "avx512_bf16")
-"""Instruction sets with bfloat16 products, as Linux names them; without them bfloat16 is computed by slow conversion."""
+"""Instruction sets with bfloat16 products, as Linux names them; without any of them, bfloat16 is computed by slow conversion."""
 _CPU_FILE = Path("/proc/cpuinfo")
 
 

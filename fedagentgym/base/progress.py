@@ -30,10 +30,10 @@ _REDRAW_EVERY_SECONDS = 0.1
 
 
 class Progress:
-    """A running task, as seen by the code that does the work; this one shows nothing."""
+    """The progress of a running task, as the code that does the work reports it; this base class shows nothing."""
 
     def advance(self, n: int = 1, **fields: object) -> None:
-        """Add finished parts, and values to show beside their number."""
+        """Add `n` finished parts; `fields` are values to show beside their number."""
 
     def write(self, text: str) -> None:
         """Print a text above the progress."""
@@ -83,7 +83,7 @@ def get_error_console() -> PlainConsole:
 
 
 def measure_path(cell: str) -> int:
-    """The width that keeps the paths of a cell whole: that of the cell if it is an existing path, else that of its longest word
+    """The width at which no path in a cell is broken: that of the cell if it is an existing path, else that of its longest word
     with a slash."""
     if "/" in cell and os.path.exists(cell):  # noqa: PTH110 - False for a text that no file can be called, where Path raises
         return len(cell)
@@ -115,9 +115,9 @@ def make_table(heads: Sequence[str], rows: Iterable[Sequence[str]], text: int = 
 def show_progress(
     label: str, total: int | None = None, most_tokens: int | None = None, measure: Callable[[], int] | None = None
 ) -> Iterator[Progress]:
-    """Show progress of one task while the `with` block runs, also while no part of it gets done. A model generates at most
-    `most_tokens` in it, from which the end is estimated as long as hardly any part is done; `measure` finds how much is done of a
-    task that does not say so itself."""
+    """Show the progress of one task while the `with` block runs, also while no part of it gets done. `most_tokens` is the maximum
+    number of tokens that a model generates in the block; the remaining time is estimated from it until a twentieth is done.
+    `measure` counts the finished parts of a task that does not report them itself."""
     shown: _Task
     if _verbosity == "quiet":
         yield Progress()
@@ -311,7 +311,7 @@ class _LogLines(_Task):
     last: float = 0.0
     """The time of the last line; 0 before the first one."""
     file: TextIO = field(default_factory=lambda: sys.stderr)
-    """Standard error when the task begins: a later redirection that silences a library silences no progress."""
+    """Standard error when the task begins, so that a later redirection, which silences a library, does not silence progress."""
 
     def repeat(self) -> None:
         self.refresh()

@@ -1,7 +1,7 @@
 """The base class of all settings: immutable, without extra keys, and with clear errors for wrong keys and values.
 
-Settings whose class is chosen by name share a base, itself a `NamedSettings`: {name: fedadam, beta1: 0.8} becomes an instance of
-what is registered as `fedadam`.
+Settings whose class is chosen by name share a base class derived from `NamedSettings`. The value {name: fedadam, beta1: 0.8}
+becomes an instance of the class that is registered as `fedadam`.
 
     class Rule(NamedSettings): ...
 
@@ -9,7 +9,7 @@ what is registered as `fedadam`.
     AnyRule = Annotated[Rule, Choice(RULES)]
 
 A field of type `AnyRule` takes a name, a mapping with a name, or an instance of `Rule`; it is dumped with the fields of the
-instance's own class. Plain settings are laid over each other by `merge`, and changed by `assign`.
+instance's own class. `merge` lays one mapping of plain settings over another, and `assign` changes one value of a mapping.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ from fedagentgym.base.errors import (
 from fedagentgym.base.imports import Registry
 
 MAX_BITS = 64
-"""Maximum size of a whole number in settings: they are counted and drawn with 64-bit numbers."""
+"""Maximum size of a whole number in settings, since numpy and torch compute with 64-bit numbers."""
 MIN_SIZE, MAX_NUMBER = sys.float_info.min, 1e150
-"""Numbers in settings other than 0 lie between these in size: smaller ones lose digits, greater ones have no square."""
+"""Bounds of the absolute value of a number other than 0: a smaller one loses digits, the square of a greater one overflows."""
 MAX_KEYS = 30
 """Maximum number of keys in an assignment such as `federation.rounds=5`."""
 _PARSED = object()
@@ -91,8 +91,8 @@ class Settings(BaseModel):
         Args:
             data: A mapping from keys to plain values.
             where: Name of the setting for error messages.
-            parsed: Whether the data come from the package's own JSON reader, which has already refused numbers and texts that
-                no file can hold, so that they are not checked again.
+            parsed: Whether the data come from the package's own JSON reader, so that they need not be searched for NumPy's
+                numbers and for lone surrogates.
 
         Returns:
             The settings.
@@ -107,7 +107,7 @@ class Settings(BaseModel):
 
 
 def choose_fault(faults: Sequence[ErrorDetails]) -> ErrorDetails:
-    """The fault that an error tells: the first, but an unknown key before a missing one beside it, which it may misspell."""
+    """The fault to report: the first one, but if that is a missing key, an unknown key beside it, which may misspell it."""
     first = faults[0]
     if first["type"] != "missing":
         return first
@@ -116,7 +116,7 @@ def choose_fault(faults: Sequence[ErrorDetails]) -> ErrorDetails:
 
 
 def _check_numbers(key: object, value: Any, field: FieldInfo | None) -> None:
-    """Refuse numbers with which nothing can be computed, and a bool where only a number can stand."""
+    """Refuse numbers that are too large or too small to compute with, and a bool where a number is expected."""
     if isinstance(value, list | tuple):
         for item in value:
             _check_numbers(key, item, field)
@@ -148,7 +148,7 @@ def _explain(settings: type[BaseModel], fault: ErrorDetails, where: str, data: A
         if fault["type"] in ("model_type", "dict_type"):
             message = "settings are a mapping, such as {name: value}"
         return f"{place}: {message[:1].lower()}{message[1:]} (got {show_value(fault.get('input'))})"
-    # the class that has no such key is found along the path, by the annotations or the data
+    # follow the path, by annotations or data, to the class that has no such key
     annotations: tuple[Any, ...] = (settings,)
     for part in fault["loc"][:-1]:
         node = _find_model(annotations, data)
@@ -162,7 +162,7 @@ def _explain(settings: type[BaseModel], fault: ErrorDetails, where: str, data: A
     known = list(node.model_fields) if node is not None else []
     sections = {} if node is None else node.model_fields
     below = {key: _find_model((field.annotation, *field.metadata), None) for key, field in sections.items()}
-    # the keys of this name one section below: `federation.rounds` of a run, where `rounds` was given
+    # keys of this name one section below, such as `federation.rounds` if `rounds` was given
     deeper = [f"{key}.{path[-1]}" for key, one in below.items() if one is not None and path[-1] in one.model_fields]
     near = {name: f"{key}.{name}" for key, one in below.items() if one is not None for name in one.model_fields}
     if deeper:
@@ -203,7 +203,7 @@ ALWAYS_REPLACED = frozenset({"sources"})
 def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
     """`base` with `override` laid over it: mappings are merged key by key, any other value is replaced.
 
-    A mapping with another name than the one below replaces it, since settings of one method, sampler, environment or data set
+    A mapping replaces the one in `base` if their names differ, since settings of one method, sampler, environment or data set
     have no meaning for another.
     """
     result = dict(base)
@@ -219,7 +219,7 @@ def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any
 
 
 def list_replaced(base: Mapping[str, Any], override: Mapping[str, Any], where: str = "") -> Iterator[str]:
-    """The sections of `base` of which `merge` keeps nothing, since `override` names another method, sampler or environment.
+    """The sections of `base` that `merge` drops, since `override` names another method, sampler or environment.
 
     >>> list(list_replaced({"algorithm": {"name": "pubswap", "swap": "none"}}, {"algorithm": "fedprox"}))
     ['algorithm']
@@ -238,13 +238,13 @@ def list_replaced(base: Mapping[str, Any], override: Mapping[str, Any], where: s
 
 
 def assign(data: Mapping[str, Any], assignment: str) -> dict[str, Any]:
-    """`data` updated with one `a.b=value`; the value is parsed as YAML, and a mapping is laid over the one that is there."""
+    """`data` updated with one `a.b=value`; the value is parsed as YAML, and a mapping is merged into the present one."""
     keys, value = _parse_assignment(assignment)
     return _set_at(data, keys, copy.deepcopy(value))
 
 
 def list_keys(assignments: Iterable[str]) -> list[str]:
-    """The keys to which assignments give values, one for each value of a mapping; `section.name` counts as `section`.
+    """The keys that assignments set, one key for each value of a mapping; `section.name` counts as `section`.
 
     >>> list_keys(["seed=1", "algorithm=fedprox", "federation={rounds: 3, workers: 2}"])
     ['seed', 'algorithm', 'federation.rounds', 'federation.workers']
@@ -258,12 +258,12 @@ def _list_assigned(assignment: str) -> list[str]:
         return [key.strip()]
     try:
         return [key for key, _ in list_leaves(assign({}, assignment))]
-    except OptionError:  # whoever applies it says what is wrong
+    except OptionError:  # the error is reported where the assignment is applied
         return [key.strip()]
 
 
 def list_leaves(value: object, key: str = "") -> Iterator[tuple[str, object]]:
-    """Every value below that is no section, with its key."""
+    """Every value in nested mappings that is not itself a filled mapping, with its dotted key."""
     if not isinstance(value, Mapping) or not value:
         yield key, value
         return
@@ -307,9 +307,9 @@ class NamedSettings(Settings):
 
 @dataclass(frozen=True)
 class Choice:
-    """Annotation of a settings class: the class that a value becomes is found in a registry, by the value's `name`.
+    """Annotation of a settings class: a value becomes an instance of the class registered under the value's `name`.
 
-    A mapping without a name gets the `default` one; without a default it is refused.
+    A mapping without a name gets the name `default`; if that is None, the mapping is refused.
     """
 
     registry: Registry

@@ -1,12 +1,13 @@
-"""Means, their intervals, tests of differences, and the correction of these tests for their number.
+"""Means with confidence intervals, tests of differences, and the correction of these tests for multiple comparisons.
 
-The unit is what another experiment would draw anew.
+The unit of analysis is what a repeated experiment would draw anew.
 
-* An agent that is not trained: the task. `estimate_tasks` and `compare_tasks` need one evaluation.
-* A method: the training run. A replicate is a world, a warm start and a random stream, drawn together and the same for every
-  row; differences are taken within replicates, and Student's t applies to them. Below `MIN_REPLICATES` there is no interval
-  and no p (`estimate_replicates`, `compare_replicates`): two or three runs do not show how much runs vary. Shares differ if they
-  do so in points and in log odds: where the success of worlds differs much, differences are skewed on one of the two scales.
+* For an agent that is not trained, the unit is the task. `estimate_tasks` and `compare_tasks` need one evaluation.
+* For a method, the unit is the training run (`estimate_replicates`, `compare_replicates`). A replicate is a world, a warm start
+  and a random stream, drawn together and the same for every row. Differences are taken within replicates and tested by Student's
+  t. With fewer than `MIN_REPLICATES` there is no interval and no p-value, since two or three runs do not show how much runs vary.
+  Shares count as different only if they differ both in points and in log odds: if success varies much between worlds, the
+  differences are skewed on one of the two scales.
 
 Equality within a margin is shown by two one-sided tests. `correct` applies one Holm correction to all comparisons of a page.
 """
@@ -29,13 +30,13 @@ LEVEL = 0.05
 """Comparisons are decided at this level, after correction."""
 MIN_REPLICATES = 5
 POWER = 0.8
-"""A suite can decide a difference if it would find it this often."""
+"""A suite can decide a difference if it would find the difference with this probability."""
 HALF_A_TASK = 0.005
-"""Added to both sides of odds, so that shares of 0 and 1 have some: half a task of a hundred."""
+"""Added to both sides of odds, so that the log odds of shares 0 and 1 are finite: half a task of a hundred."""
 PRIOR_TASKS = 4
 """Tasks that are added to the variance of a share, each varying as much as a task can (Agresti and Coull)."""
 MAX_VALUE = 1e70
-"""Values are described up to this size: the squares of their variances are still numbers."""
+"""The maximum size of a value; the square of a variance of such values is still finite."""
 Values = NDArray[np.float64]
 
 
@@ -73,9 +74,10 @@ class Spread(NamedTuple):
 class Difference:
     """A paired difference, with the p-values of its tests.
 
-    `p` belongs to the test that there is no difference, `p_unequal` to the two one-sided tests that it is as large as a margin;
-    each is None if there are too few replicates, or if there is no margin. `adjusted` and `adjusted_unequal` are the same after
-    the correction. `values` are the replicates' own differences; a comparison over tasks has none.
+    `p` is the p-value of the test for a difference, and `p_unequal` that of the two one-sided tests for equality within a margin.
+    Both are None if there are too few replicates; `p_unequal` is also None if there is no margin. `adjusted` and
+    `adjusted_unequal` are these p-values after the correction. `values` are the differences of the single replicates; a
+    comparison over tasks has none.
     """
 
     mean: float
@@ -99,7 +101,7 @@ class Difference:
 
     @property
     def is_equal(self) -> bool:
-        """True if the corrected tests find the two equal within the margin."""
+        """True if the corrected tests find equality within the margin."""
         return self.adjusted_unequal is not None and self.adjusted_unequal < LEVEL
 
 
@@ -113,8 +115,8 @@ def estimate_tasks(
 
     Args:
         strata: `values[task, measure]` of each stratum (an evaluation set, a scenario); repeats of a task are averaged before.
-        bounded: for each measure, whether its values lie between 0 and 1. These have Wilson's interval, for as many tasks as
-            would vary as much as these do; others have Student's t. If a stratum has a single task, an unbounded
+        bounded: for each measure, whether its values lie between 0 and 1. A bounded measure has Wilson's interval for an
+            effective number of tasks, another one Student's t interval. If a stratum has a single task, an unbounded
             measure has no interval: both ends are its mean.
         confidence: level of the intervals.
 
@@ -143,7 +145,7 @@ def estimate_tasks(
 
 
 def _find_wilson(strata: Sequence[Values], means: Values, confidence: float) -> tuple[Values, Values]:
-    """Wilson's interval for an effective number of tasks: the one at which independent tasks with this mean vary as these do."""
+    """Wilson's interval for the effective number of tasks, that of independent binary tasks with this mean and variance."""
     most = np.clip(means * (1 - means), 0.0, None)
     squares = [((values - values.mean(axis=0)) ** 2).sum(axis=0) for values in strata]
     variances = [
@@ -158,7 +160,7 @@ def _find_wilson(strata: Sequence[Values], means: Values, confidence: float) -> 
     z = float(ndtri((1 + confidence) / 2))
     middle = (means + z * z / (2 * count)) / (1 + z * z / count)
     half = z / (1 + z * z / count) * np.sqrt(most / count + z * z / (4 * count * count))
-    # the ends contain the mean, up to rounding
+    # despite rounding errors, the interval contains the mean
     return np.minimum(np.clip(middle - half, 0, 1), means), np.maximum(np.clip(middle + half, 0, 1), means)
 
 
@@ -173,8 +175,9 @@ def _combine(parts: Sequence[Values], counts: Sequence[float]) -> tuple[Values, 
 def compare_tasks(strata: Sequence[Values], *, bounded: bool, margin: float = 0.0) -> Difference:
     """The mean of paired differences of tasks, `values[task]` in each stratum.
 
-    Differences of shares are at most 1: two further tasks are counted in the interval and the test, one for each side (Bonett
-    and Price), so that a few tasks with the same outcome decide nothing. Other measures have a plain paired t test.
+    For `bounded` measures, whose differences are at most 1, the interval and the test count two further tasks with differences
+    of 1 and -1 (Bonett and Price), so that a few tasks with the same outcome decide nothing. Other measures have a plain paired
+    t test.
     """
     for values in strata:
         check_size(values)
@@ -203,7 +206,7 @@ def compare_tasks(strata: Sequence[Values], *, bounded: bool, margin: float = 0.
 
 
 def estimate_replicates(values: Sequence[float]) -> Spread:
-    """The mean of a number that every replicate has once.
+    """The mean over replicates, given one value for each of them.
 
     >>> estimate_replicates([0.5, 0.7])
     Spread(mean=0.6, low=None, high=None)
@@ -217,7 +220,7 @@ def estimate_replicates(values: Sequence[float]) -> Spread:
 
 
 def find_half_width(values: Sequence[float]) -> float:
-    """Half of Student's interval of a mean; infinite for a single value."""
+    """Half the width of Student's t interval of a mean; infinite for a single value."""
     if len(values) < 2:
         return math.inf
     return _find_error(values) * float(_quantile(CONFIDENCE, len(values) - 1.0))
@@ -229,8 +232,8 @@ def compare_replicates(values: Sequence[float], margin: float = 0.0, log_odds: S
     Args:
         values: the differences.
         margin: the smallest difference that counts; 0 leaves equality untested.
-        log_odds: of shares, the same differences in log odds. p is then the larger one of the two tests, and 1 if the means
-            have different signs: rows differ if they do so on both scales.
+        log_odds: for shares, the same differences in log odds. `p` is then the larger p-value of the two tests, or 1 if the
+            two means have different signs, so that rows differ only if they differ on both scales.
     """
     check_size(values)
     mean = math.fsum(values) / len(values)
@@ -285,7 +288,8 @@ def _describe_difference(mean: float, error: float, freedom: float, margin: floa
 
 
 def _find_tail(distance: float, error: float, freedom: float) -> float:
-    """Return how often a mean is this far or further on one side of its expectation; rounding errors are no distance."""
+    """The one-sided p-value of a mean at this distance from its expectation. Without a standard error, a distance within rounding
+    errors counts as 0."""
     if error == 0:
         return 0.5 if abs(distance) < 1e-12 else float(distance < 0)
     from scipy.special import stdtr
@@ -308,8 +312,8 @@ def find_decidable(spread: float, replicates: int, comparisons: int = 1) -> floa
 
     Args:
         spread: standard deviation of a difference between two runs of a replicate.
-        replicates: how many there are; below `MIN_REPLICATES` nothing is decided, however large.
-        comparisons: how many are corrected together; each of them alone must pass the strictest level of the correction.
+        replicates: number of replicates; with fewer than `MIN_REPLICATES` no difference is decided, however large.
+        comparisons: number of comparisons that are corrected together; each must pass the strictest level of the correction.
 
     >>> round(find_decidable(0.05, 12), 2), find_decidable(0.05, 4)
     (0.04, inf)
@@ -350,7 +354,7 @@ def bound_spread(values: Sequence[float]) -> tuple[float, float]:
 
 
 def pool_spread(rows: Sequence[Sequence[float]]) -> float | None:
-    """The standard deviation that rows of differences have in common; None if no row has two values."""
+    """The pooled standard deviation of rows of differences; None if no row has two values."""
     freedom = sum(max(len(values) - 1, 0) for values in rows)
     if not freedom:
         return None
@@ -365,9 +369,9 @@ def pool_spread(rows: Sequence[Sequence[float]]) -> float | None:
 def correct(differences: Sequence[Difference]) -> list[Difference]:
     """Correct all comparisons of a page together, for differences and for equality.
 
-    Holm's step-down correction: if a page calls decided what is below a level, it errs with at most that probability. Two rows
-    cannot be equal and differ by the margin at once, so at most as many hypotheses are true as there are comparisons with a
-    test that is not yet rejected (Shaffer).
+    Holm's step-down correction: a page that decides comparisons at a level makes any wrong decision with at most that
+    probability. Two rows cannot be equal and differ by the margin at once, so at most as many null hypotheses are true as there
+    are comparisons with a hypothesis that is not yet rejected (Shaffer).
 
     >>> [one.adjusted for one in correct([Difference(0.1, p=0.01), Difference(0.1, p=0.04), Difference(0.1, p=0.03)])]
     [0.03, 0.06, 0.06]

@@ -31,7 +31,7 @@ _BUFFER = 64
 
 
 def path_bytes(seed: int, path: tuple[int | str, ...]) -> bytes:
-    """The text that is hashed to the key of a stream; a type mark distinguishes the path (1,) from ("1",)."""
+    """The bytes that are hashed to the key of a stream; a type mark distinguishes the path (1,) from ("1",)."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
         raise OptionError(f"a seed is an integer, got {show_value(seed)}")
     if int(seed).bit_length() > MAX_BITS:
@@ -144,7 +144,7 @@ class Stream:
         return float(drawn[0]) if size is None else np.asarray(drawn, dtype=np.float64)
 
     def log_gamma(self, shape: ArrayLike) -> Floats:
-        """Logarithms of Gamma(shape, 1) draws, one per entry; in logarithms since small shapes underflow otherwise."""
+        """Logarithms of Gamma(shape, 1) draws, one per entry; the draws themselves would underflow for small shapes."""
         a = np.atleast_1d(np.asarray(shape, dtype=np.float64))
         first, second = self.uniform(a.size).reshape(a.shape), self.uniform(a.size).reshape(a.shape)
         return log_gamma_quantile(a, first, second)
@@ -187,9 +187,9 @@ class Stream:
 
 
 def log_gamma_quantile(shape: Floats, first: Floats, second: Floats) -> Floats:
-    """The logarithm of the Gamma(shape, 1) variable that belongs to two uniform numbers.
+    """The logarithm of a Gamma(shape, 1) variable, computed from two uniform numbers.
 
-    Below shape 1 by Gamma(a) = Gamma(a + 1) * U**(1/a), in logarithms: the plain form underflows for strongly skewed draws.
+    For shapes below 1 it uses Gamma(a) = Gamma(a + 1) * U**(1/a) in logarithms, since the plain form underflows for small draws.
     """
     from scipy.special import gammaincinv
 
@@ -213,7 +213,7 @@ class StreamBatch:
 
     One bit generator object per client costs microseconds to make and a Python call per draw; a hundred thousand clients with a
     hundred draws each would take minutes. Philox is counter-based, so a block of four words is a pure function of (key,
-    counter): here whole arrays of blocks are computed together, bit for bit those that numpy's own generator gives.
+    counter). Here whole arrays of blocks are computed together, with the same bits as those of numpy's own generator.
     """
 
     def __init__(self, seed: int, *path: int | str, first: int = 0, count: int) -> None:

@@ -1,9 +1,9 @@
-"""Pieces of work that run in turns, and wait for each other where one batch can serve all of them.
+"""Pieces of work that run in turns, and wait for each other so that one batch can serve all of them.
 
-`run_together` gives each piece a thread, of which one runs at a time: a piece goes on until it ends, or until it asks for
-something by `meet`. When every piece has ended or waits, what they wait for is served in one call, and they go on in their order.
-So nothing runs concurrently, the order of all operations is the same on every machine, and code that knows nothing of its
-neighbours can share a batch with them. Outside of `run_together` a request is served at once.
+`run_together` gives each piece a thread and lets one thread run at a time. A piece runs until it ends or makes a request by
+`meet`. When every piece has ended or waits, the requests are served, in one call for each key, and the pieces continue in their
+order. So nothing runs concurrently, the order of all operations is the same on every machine, and a piece needs to know nothing
+of the others to share a batch with them. Outside of `run_together` a request is served at once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Member:
         self.result: Any = None
         self.error: BaseException | None = None
         self.away = 0.0
-        """Seconds that passed while it waited for others."""
+        """Seconds that this piece waited, less its share of the time of services."""
 
     def _run(self) -> None:
         _member.set(self)
@@ -70,7 +70,7 @@ class Group:
     """Pieces of work that are under way together.
 
     Attributes:
-        size: How many there are.
+        size: The number of pieces.
     """
 
     def __init__(self, works: Sequence[Callable[[], Any]]) -> None:
@@ -110,7 +110,8 @@ class Group:
 
 
 def _serve(waiting: Sequence[_Member]) -> None:
-    """Answer what members wait for, in one call for each key; those that wait for the others go on when nothing else is asked."""
+    """Serve the requests of waiting members, in one call for each key. If there are none, all members in `wait_for_others`
+    go on."""
     asking = [member for member in waiting if member.serve is not None] or waiting
     by_key: dict[Hashable, list[_Member]] = {}
     for member in asking:
@@ -133,7 +134,7 @@ _member: ContextVar[_Member | None] = ContextVar("member", default=None)
 
 
 def run_together(works: Sequence[Callable[[], Result]]) -> list[Result]:
-    """Run pieces of work, one at a time, that may `meet`; a single one runs as it is.
+    """Run pieces of work one at a time; they can share requests by `meet`. A single piece runs in the calling thread.
 
     Args:
         works: The pieces.
@@ -151,13 +152,13 @@ def get_group() -> Group | None:
 
 
 def meet(key: Hashable, serve: Callable[[list[Request]], Sequence[Answer]], request: Request) -> Answer:
-    """Ask for something that is served together with what the others of the group ask for.
+    """Make a request that is served together with requests of the other pieces of the group.
 
     Args:
-        key: Names the service: requests with equal keys are one call.
-        serve: Takes the requests, in the order of the pieces of work, and returns an answer for each. An exception goes to all of
-            them.
-        request: What is asked.
+        key: Names the service; requests with equal keys are served by one call.
+        serve: Takes the requests, in the order of the pieces of work, and returns an answer for each. Its exception is raised in
+            all pieces that made one of the requests.
+        request: The request.
 
     Returns:
         The answer.
@@ -175,7 +176,7 @@ def wait_for_others(key: Hashable) -> None:
 
 
 def own_time() -> float:
-    """A clock like `time.perf_counter` that stands still while this piece of work waits for others; a service that it shares
-    counts with its share."""
+    """A clock like `time.perf_counter` that stands still while this piece of work waits for others. Of a service that it shares
+    with others, only its share of the time counts."""
     member = _member.get()
     return time.perf_counter() - (0.0 if member is None else member.away)

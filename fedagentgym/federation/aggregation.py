@@ -2,8 +2,8 @@
 
 A rule gives each client a weight and makes an accumulator, to which updates are added in the order of the client
 numbers. So a mean never holds more than a few models, and its result does not depend on the order of replies. FedAdam treats
-`global - mean` as a gradient (Reddi et al. 2021) and keeps its moments in the server's state; `step_server` scales the
-server's step and adds momentum, whatever the rule.
+`global - mean` as a gradient (Reddi et al. 2021) and keeps its moments in the server's state. `step_server` applies the
+server learning rate and momentum after any rule.
 
 Whether an update is refused can depend on the norms of all others, and a client's weight on the reports of all others, so
 `UpdateStore` keeps the updates of a round until both are known.
@@ -62,9 +62,9 @@ class Accumulator(Protocol):
 class AggregationRule(NamedSettings):
     """Base class of aggregation rules: derive a class, write `begin`, register it with `fedagentgym.register_aggregation`.
 
-    The fields are its options in configurations; `name` is the name that it is registered by. A rule whose accumulator uses the
-    weights that it is given sets `uses_weights`; with any other, clients of unequal weights are refused before the first round. A
-    rule that must see all updates at once, as a median, sets `needs_all`. `fedagentgym.testing.check_aggregation` checks it.
+    The fields are the rule's options in configurations; `name` is its registered name. A rule whose accumulator uses the weights
+    that it is given sets `uses_weights`; with any other rule, clients of unequal weights are refused before the first round. A
+    rule that needs all updates at once, such as a median, sets `needs_all`. `fedagentgym.testing.check_aggregation` tests a rule.
 
     Examples:
         >>> from typing import Literal
@@ -89,7 +89,7 @@ class AggregationRule(NamedSettings):
         return 1
 
     def weigh(self, examples: Sequence[float]) -> list[float]:
-        """Return the clients' weights in the aggregate. A rule that does not define it leaves them to the method.
+        """Return the clients' weights in the aggregate. A rule that does not define `weigh` leaves the weights to the method.
 
         Args:
             examples: Number of examples of each client.
@@ -113,7 +113,7 @@ class AggregationRule(NamedSettings):
 
 
 class LossRule(AggregationRule):
-    """Base class of rules that also depend on how well clients do: `begin` is given a loss of each, 1 - success, from 0 to 1."""
+    """Base class of rules that also depend on the clients' success: `begin` gets the loss 1 - success of each client."""
 
     def begin(self, state: ServerState, losses: Sequence[float] = ()) -> Accumulator:
         raise NotImplementedError
@@ -263,15 +263,15 @@ def compute_weights(rule: AggregationRule, examples: Sequence[float]) -> list[fl
 
 
 def step_server(state: ServerState, combined: ServerState, step: float, momentum: float) -> ServerState:
-    """Go on from the global parameters theta: theta + step * v, where v = momentum * v + (combined - theta).
+    """Move the global parameters theta to theta + step * v, where v = momentum * v + (combined - theta).
 
-    With `step` 1 and `momentum` 0 these are the combined parameters. With momentum it is FedAvgM (Hsu et al. 2019); with
-    momentum 1 all moves so far add up.
+    With `step` 1 and `momentum` 0 the result is the combined parameters. With momentum it is FedAvgM (Hsu et al. 2019); with
+    momentum 1, v is the sum of all moves so far.
 
     Args:
         state: The global state from which the round began.
-        combined: What the aggregation rule gave, best in float64.
-        step: How far the server goes.
+        combined: The result of the aggregation rule, best in float64.
+        step: The server learning rate.
         momentum: Share of the previous v that is added to the new one.
 
     Returns:
@@ -383,7 +383,7 @@ class RunningMean:
 
 
 class _MeanStep(RunningMean):
-    """A running mean, from which the rule moves on at the end."""
+    """A running mean from which the rule computes the next global state at the end."""
 
     def __init__(self, state: ServerState, rule: _OnMean) -> None:
         super().__init__(state.parameters)
@@ -404,7 +404,7 @@ class _Place(NamedTuple):
 
 class UpdateStore(AbstractContextManager["UpdateStore"]):
     """The updates of one round by client: the first few in memory, the rest in a temporary file (in the folder that `TMPDIR`
-    names), so that a round needs the same memory for ten clients and for ten thousand. A context manager that removes the file.
+    names), so that a round needs the same memory for ten clients and for ten thousand. Leaving the context removes the file.
     """
 
     def __init__(self, held_models: int = HELD_MODELS, held_bytes: int = HELD_BYTES) -> None:

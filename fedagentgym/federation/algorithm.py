@@ -6,8 +6,8 @@ with every round and stored as one message, so that a run continues from it bit 
 what follows from its settings.
 
 A round has one `Clients`: `call` sends one message to each of some clients and returns their replies; `iter_replies` yields them
-one after the other. What became of the others is a `Failure` in `failed`. The algorithm does not see where the clients run, how
-often a call was tried, and where their states are kept.
+one after the other. A client without a usable reply has a `Failure` in `failed`. The algorithm does not see where the clients
+run, how often a call was tried, or where client states are kept.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class ServerState:
     """The global state of a run, committed after every round. Everything that must survive a crash is in it.
 
     Attributes:
-        parameters: What is trained and sent.
+        parameters: The parameters that are trained and sent.
         optimizer: Moments of a server optimizer.
-        memory: What else the method keeps, as plain values and arrays.
+        memory: Further values that the method keeps, plain ones and arrays.
     """
 
     parameters: Mapping[str, Array]
@@ -55,15 +55,15 @@ class ServerState:
 
     @cached_property
     def message(self) -> Message:
-        """The state as stored."""
+        """The state as the message that is stored."""
         return Message(weights=self.parameters, sets={OPTIMIZER: self.optimizer}, control=self.memory)
 
     def check_shapes(self, like: Mapping[str, Array], what: str) -> None:
         """Refuse parameters that are not arrays with these names and shapes.
 
         Args:
-            like: The arrays.
-            what: What gave this state, for the error.
+            like: Arrays of the expected names and shapes.
+            what: The name of what made this state, for the error.
 
         Raises:
             DataError: If a parameter is missing, of another shape, or no array; the sentence names it.
@@ -72,7 +72,7 @@ class ServerState:
             if name not in self.parameters:
                 raise DataError(f"{what} left out the parameter {name!r}")
             if name not in like:
-                raise DataError(f"{what} gave a parameter {name!r}, which there was not before")
+                raise DataError(f"{what} gave a parameter {name!r}, which the state did not have before")
             found, shape = self.parameters[name], like[name].shape
             if not isinstance(found, np.ndarray) or found.shape != shape:
                 given = f"an array of shape {found.shape}" if isinstance(found, np.ndarray) else show_value(found)
@@ -206,7 +206,7 @@ Reason = Literal["error", "timeout", "dead", "refused"]
 
 
 class Failure(NamedTuple):
-    """In place of a reply: the client raised, was late, died, or gave an invalid reply."""
+    """The reason why a client has no usable reply: it raised, was late, died, or gave a reply that was refused."""
 
     client: int
     reason: Reason
@@ -270,19 +270,19 @@ class Clients:
     """The clients of one round.
 
     Attributes:
-        backend: Where they run.
-        operations: What they can be asked to do, by name.
+        backend: The backend that runs them.
+        operations: The operations that the server can call, by name.
         ids: The numbers of all clients of the federation.
         round_number: The round.
         seed: The run's seed.
-        heads: The newest state of every client that has one; replies replace them.
-        quorum: How many of those called must reply, unless a call says so.
-        deadline: The seconds that each may take, unless a call says so.
+        heads: The name of the newest state of every client that has one; a reply with a new state replaces it.
+        quorum: How many of the called clients must reply; a call may give another quorum.
+        deadline: The seconds that each client may take; a call may give another deadline.
         meter: Counts the bytes of messages.
-        streams: Numbers by which clients draw in place of their own, for tests that force two clients to draw alike.
+        streams: Stream numbers to use in place of clients' own numbers, for tests in which two clients draw alike.
         progress: Receives calls and replies.
         next_call: The number of the next call.
-        failures: All failures, as they are recorded.
+        failures: The failures of all calls, as records.
         failed: The clients whose replies to the last call are missing or not used.
         seconds: The seconds that each client took, over all calls.
     """
@@ -330,7 +330,7 @@ class Clients:
         deadline: float | None = None,
         start: Parameters | None = None,
     ) -> Iterator[tuple[int, Message]]:
-        """`call`, one reply at a time: (client, reply) in the order of the client numbers, as soon as a reply is there.
+        """Like `call`, but yield each (client, reply) as soon as it is available, in the order of the client numbers.
 
         With `start`, the distance of replied weights from it is measured while they are checked (`Message.measure_distance`).
 
@@ -385,7 +385,7 @@ class Clients:
         self.refuse(failures)
 
     def refuse(self, failures: Sequence[Failure]) -> None:
-        """Record clients of the last call whose replies are missing or not used; the quorum must hold without them."""
+        """Record failures of clients of the last call; raise a `QuorumError` if too few usable replies are left."""
         operation, asked, needed = self._last
         where = {"round": self.round_number, "call": self.next_call - 1, "operation": operation}
         self.failures += [{**where, **failure._asdict()} for failure in failures]
@@ -395,7 +395,8 @@ class Clients:
 
 
 def resolve_quorum(quorum: float | int | None, asked: int) -> int:
-    """The number of replies for a quorum: a float is a share of the `asked` clients, an integer a number, None one."""
+    """The number of replies that a quorum needs: a float is a share of the `asked` clients, an integer a number of clients,
+    and None means one reply."""
     if quorum is None:
         return min(1, asked)
     if isinstance(quorum, bool) or quorum < 0 or (isinstance(quorum, float) and quorum > 1.0):

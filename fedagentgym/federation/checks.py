@@ -68,7 +68,7 @@ def scale_update(current: Parameters, parameters: Parameters, factor: float) -> 
 
 
 class PrivacySettings(Settings):
-    """`algorithm: {privacy: {clip_norm: 0.5, noise_multiplier: 1.0, delta: 1.0e-3}}`."""
+    """Options of differential privacy, as in `algorithm: {privacy: {clip_norm: 0.5, noise_multiplier: 1.0, delta: 1.0e-3}}`."""
 
     clip_norm: float = Field(gt=0.0, description="C: greatest norm of a client's update")
     noise_multiplier: float = Field(
@@ -86,12 +86,12 @@ class PrivateMean:
 
         theta <- theta + ( sum over the clients that answered of clip(theta_k - theta, C)  +  N(0, (z C)^2) ) / M
 
-    M is the number of clients that were called, however many replied, so one client's influence on the sum is at most C (2 C
-    when one client is exchanged for another, which is what is accounted). The guarantee holds against observers of global
-    models and of the run's records: the server itself sees the single updates, and must be trusted. Epsilon comes from Google's
-    dp-accounting (extra [privacy]): Renyi accounting of sampling without replacement under exchange of one client. Sampling only
-    helps against an observer who does not know the participants, so they are drawn from the run's secret, and its records do not
-    name them.
+    M is the number of clients that were called, however many replied, so one client's influence on the sum is at most C. If one
+    client is exchanged for another, as the accountant assumes, the sum changes by at most 2 C. The guarantee holds against
+    observers of global models and of the run's records; the server itself sees the single updates, and must be trusted. Epsilon
+    comes from Google's dp-accounting (extra [privacy]): Renyi accounting of sampling without replacement under exchange of one
+    client. Sampling only protects against an observer who does not know the participants, so they are drawn from the run's
+    secret, and the run's records do not name them.
 
     This is an accumulator, in which an update's weight is `clip_factor` of its norm. `asked` is the number of clients that were
     called; `random` draws the noise. Noise is added even if no client replies, so that the model does not reveal this either.
@@ -118,11 +118,11 @@ ASSUMED = (
     "who took part is known to nobody but the server",
     "nothing is published but models, what follows from them, and records of a private run",
 )
-"""The accountant's assumptions; every epsilon is shown beside it."""
+"""The accountant's assumptions, which are shown with every epsilon."""
 
 
 def format_privacy(found: Mapping[str, Any]) -> str:
-    """An epsilon beside what its accountant assumes, as a result records both.
+    """An epsilon with the assumptions of its accountant, from the record in a result.
 
     >>> format_privacy({"epsilon": 3.681, "delta": 0.001, "assumed": ["one client is exchanged for another"]})
     'private: epsilon 3.68 at delta 0.001, if one client is exchanged for another'

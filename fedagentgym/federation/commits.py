@@ -5,11 +5,11 @@ round: its record, its links, its digest) and, after its evaluation, `evaluation
 name, synced, and renamed; after a kill or a full disk the previous round is still the newest. Global states of old rounds are
 removed and their notes stay, so that the whole run can be checked and its records can be written again.
 
-A note has two digests. `digest` covers what all runs of the configuration have in common, so two such runs have the same
-chain; `seal` covers the times too.
+A note has two digests. `digest` covers all that two runs of one configuration have in common, so both runs have the same chain;
+`seal` also covers the times.
 
-Every note contains the digests of the previous note, of that round's evaluation, and of what the run was made from. So a change
-to any of them breaks the chain at the first round that does not fit, and that round is named. The chain has no key: it
+Every note contains the digests of the previous note, of the previous round's evaluation, and of the run's inputs. So a change to
+any of them breaks the chain at the first round that does not fit, and the error names that round. The chain has no key, so it
 does not reveal a change after which every digest was recomputed.
 """
 
@@ -53,8 +53,8 @@ _FOLDER = re.compile(r"[0-9]{4,}")
 
 @dataclass(frozen=True)
 class Links:
-    """The digests that link a round to the rest of the run: what the run was made from, the previous round with its
-    evaluation, the client states in this folder, and the sampled trajectories."""
+    """The digests that link a round to the rest of the run: those of the run's inputs, of the previous round and its
+    evaluation, of the client states in the run's folder, and of the sampled trajectories."""
 
     inputs: Mapping[str, str] = field(default_factory=dict)
     previous: str | None = None
@@ -74,7 +74,7 @@ class Note:
     links: Links
 
     def to_plain(self) -> dict[str, Any]:
-        """Everything but the digest and the seal."""
+        """The content of `round.json` without the digest and the seal."""
         return {
             "schema": SCHEMA,
             "round": self.round,
@@ -200,7 +200,7 @@ def _seal_evaluation(note: Note, evaluation: Mapping[str, Any]) -> dict[str, Any
 
 
 def _check_seal(expected: Mapping[str, Any], found: Mapping[str, Any], place: Path) -> None:
-    """Check that the fields of a file are those that were read from it and match its seal."""
+    """Check that the content of a file is exactly what is expected, and that its seal matches."""
     sealed = {**expected, "seal": digest(expected)}
     if sealed != found:
         names = [name for name in {**sealed, **found} if sealed.get(name) != found.get(name)]
@@ -239,7 +239,7 @@ def _parse_note(plain: Mapping[str, Any], where: str) -> Note:
 
 
 Draw = Callable[[int], Sequence[int]]
-"""The clients that take part in a round, by its number."""
+"""A function that returns the clients that take part in a round, given its number."""
 
 
 @dataclass(frozen=True)
@@ -270,10 +270,10 @@ _UP_TO = re.compile(r"configuration up to round (\d{1,9})")
 def extend_inputs(
     inputs: Mapping[str, str], newest: Note, list_shorter: Callable[[], Collection[str]]
 ) -> dict[str, str]:
-    """The inputs of a run that may have been extended: they say which configuration was in force up to which round.
+    """The inputs of a run that may have been extended, with the configuration that was in force up to each extension.
 
-    `list_shorter` gives the configurations that equal this one except for fewer rounds; any other is unknown, so that the
-    chain is refused.
+    `list_shorter` returns the digests of configurations that equal this one except for fewer rounds. Any other configuration is
+    left out, so that the chain is refused.
     """
     said = {name: value for name, value in newest.links.inputs.items() if _UP_TO.fullmatch(name)}
     before = newest.links.inputs.get(CONFIGURATION, "")
@@ -317,8 +317,8 @@ def lock_folder(folder: Path) -> Iterator[Callable[[], None]]:
                 same = False
             if not same:
                 raise DataError(
-                    f"the run folder {format_path(folder)} was moved or removed while the run was working: what it has saved"
-                    " is where it was moved to"
+                    f"the run folder {format_path(folder)} was moved or removed while the run was working: a moved folder"
+                    " still holds the rounds that were saved"
                 )
 
         try:
@@ -331,12 +331,12 @@ def lock_folder(folder: Path) -> Iterator[Callable[[], None]]:
 def read_chain(folder: Path, inputs: Mapping[str, str] | None = None) -> Chain | None:
     """The linked notes of the run in a folder, or None if no round was committed; the error names the first broken link.
 
-    `inputs` are the digests of what the run is made from; without them the notes only have to agree with each other.
+    `inputs` are the digests of the run's inputs; without them the notes only have to agree with each other.
     """
     rounds = CommitStore(folder / "rounds")
     numbers = rounds.list_notes()
-    if inputs is None and numbers:  # the newest note of an extended run says what each of its rounds was made from
-        with contextlib.suppress(FedAgentGymError):  # what is wrong with it is reported when its turn comes
+    if inputs is None and numbers:  # the newest note of an extended run names the inputs of all its rounds
+        with contextlib.suppress(FedAgentGymError):  # the loop below reports what is wrong with this note
             newest = rounds.read_note(numbers[-1]).links.inputs
             inputs = newest if any(_UP_TO.fullmatch(name) for name in newest) else None
     notes: list[Note] = []
@@ -352,14 +352,14 @@ def read_chain(folder: Path, inputs: Mapping[str, str] | None = None) -> Chain |
             )
             links = note.links
 
-            # Its inputs are those of the run or, if these are not given, those of round 0.
+            # The inputs of a note are those of the run or, if `inputs` is None, those of round 0.
             known = notes[0].links.inputs if inputs is None and notes else inputs
             expected = links.inputs if known is None else _expect_inputs(known, number)
             for name in sorted({*expected, *links.inputs}):
                 if expected.get(name) != links.inputs.get(name):
                     raise DataError(f"it was played with another {name} than the present one")
 
-            # It follows from the round before, with its evaluation and its sums.
+            # A note follows from the previous note, its evaluation and its sums.
             if links.previous != (None if before is None else before.digest):
                 raise DataError("it does not follow from the round before: one of the two was changed")
             if links.previous_evaluation != (None if evaluation is None else identify_evaluation(evaluation)):

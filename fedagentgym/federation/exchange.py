@@ -1,11 +1,11 @@
-"""Operations of clients, one request to one client, its reply, and the function that every backend runs between them.
+"""Operations of clients, requests and replies, and `perform`, the function by which every backend serves a request.
 
 An operation is a function of (state, message, context): it keeps nothing between calls, so it can be repeated, moved to another
 worker, or run again after a crash with the same result. An `Application` is the set of operations of one run together with
 their resources; a worker process builds it from an `ApplicationSpec` of plain values.
 
 A request names the state from which it starts, (round, call); the reply carries the new state, whose name is the request's own
-(round, call). The bytes of both are canonical encodings, the same on every backend.
+(round, call). Requests and replies are canonical encodings, with the same bytes on every backend.
 
 Headers come from another process, and in a deployment from another owner's machine, so they are validated: a number out of range
 or a value of another type makes the whole header malformed, and text in them is cut and made printable.
@@ -44,8 +44,8 @@ class ClientContext(Generic[R]):
     """The client as an operation sees it. All of it can be rebuilt at any time.
 
     `resources` is what the application provides: the client's tasks, environment and agent. Random streams are named
-    by a purpose and follow from (run seed, round, client, purpose) alone: an operation that runs several times in a
-    round names the step.
+    by a purpose and follow from (run seed, round, client, purpose) alone, so an operation that runs several times in a
+    round includes the step in the purpose.
     """
 
     id: int
@@ -97,9 +97,9 @@ class Application(Protocol[R]):
 class ApplicationSpec:
     """The application as a worker builds it: `module:function` called with keyword arguments.
 
-    In this process it is passed as it is. Transports send its `plain` form, and the function validates the arguments again where
-    they arrive, since a client's machine must not unpickle what a server sends. `plugins` are modules or files of the user, which
-    are loaded first.
+    Within this process, the arguments are passed unchanged. Transports send the `plain` form, and the function validates the
+    arguments again where they arrive, since a client's machine must not unpickle what a server sends. `plugins` are modules or
+    files of the user, which are loaded first.
     """
 
     target: str
@@ -163,8 +163,8 @@ class StateName(NamedTuple):
 class Request:
     """The server's request to one client, with the maximum sizes in bytes of the reply's parts.
 
-    The message is in pieces in the process that makes it: a backend that sends it elsewhere takes its bytes, which a broadcast
-    joins once for all receivers.
+    In the process that makes it, the message is in pieces. A backend that sends it elsewhere takes `body`; the pieces of a
+    broadcast are joined once for all receivers.
     """
 
     client: int
@@ -233,7 +233,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """Exactly one per request, in request order. `state` is None if the call did not change the client's state."""
+    """The reply to one request. `state` is None if the call did not change the client's state."""
 
     client: int
     status: Status
@@ -277,7 +277,7 @@ class Reply:
 def perform(application: Application[Any], request: Request, data: bytes | None) -> Reply:
     """Run the operation on the state with these bytes. An exception becomes an `error` reply; the state is unchanged.
 
-    An error after which this process cannot compute is raised: it is no fault of the client.
+    An error after which this process cannot compute (`ProcessUnusableError`) is raised, since it is no fault of the client.
     """
     started = own_time()
     try:
@@ -317,7 +317,7 @@ def apply_deadline(reply: Reply, deadline: float | None) -> Reply:
 
 
 def clean_text(text: object, longest: int, *, lines: bool = False) -> str:
-    """Text from elsewhere, cut to `longest` characters and made printable; line ends stay only with `lines`."""
+    """A text from another process, cut to `longest` characters and made printable; line ends stay only with `lines`."""
     shown = str(text)[:longest]
     kept = "\n" if lines else ""
     return "".join(sign if sign.isprintable() or sign in kept else " " for sign in shown)

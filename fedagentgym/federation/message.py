@@ -1,18 +1,18 @@
 """Messages between server and clients: arrays and plain values by kind, one canonical encoding, declared in advance.
 
 A `Message` has one section per kind, because bytes are counted by kind: `weights`, `text`, `scores`, `control`. A fifth
-section, `report`, is for people (metrics, a sampled episode): the algorithm does not use it, and its bytes are counted
-separately and are not part of the headline number. A client's state and the server's global state have the same form.
-Arrays that go beside the weights, such as an optimizer's moments, are `sets`, each under a name. They count as weights, and the
-encoding writes them there: the array NAME of the set SET is `weights/SET/NAME`.
+section, `report`, is for people (metrics, a sampled episode). A method uses only those of its metrics that it declares, and its
+bytes are counted separately, outside the headline number. A client's state and the server's global state have the same form.
+Further arrays beside the weights, such as an optimizer's moments, are in named `sets`. They count as weights and are encoded
+among them: the array NAME of the set SET is `weights/SET/NAME`.
 
-Every operation declares a `Form` for its message and its reply. Bytes that declare more than twice that are refused before memory
-is allocated; a decoded message whose arrays differ from the form is refused before it is used. Plain values, which take many
-times their bytes of memory, and the report have bounds of their own. Errors quote a message only in part, since an error is
-kept in the run's record.
+Every operation declares a `Form` for its message and its reply. An encoded message whose header declares more than twice as many
+bytes is refused before memory is allocated; a decoded message whose arrays differ from the form is refused before it is used.
+Plain values, which take many times their bytes of memory, and the report have bounds of their own. Errors quote a message only
+in part, since an error is kept in the run's record.
 
-Arithmetic on a message's arrays reads each of them once: block by block, so that a block stays in the processor's cache. One pass
-computes whether an array is finite and how far it is from another one: a finite distance proves that both arrays are finite.
+Arithmetic on a message reads each array once, block by block, so that a block stays in the processor's cache. One pass computes
+both whether an array is finite and its distance from another one, since a finite distance proves that both arrays are finite.
 """
 
 from __future__ import annotations
@@ -103,12 +103,12 @@ class Message:
     those of its metrics that the method's card declares (`needs_metrics`).
 
     Attributes:
-        weights: Parameters of models; no name of theirs has a slash.
+        weights: Parameters of models; their names hold no slash.
         sets: Further sets of such arrays, by the name of the set, such as `optimizer`; an empty set counts as absent.
         text: Texts, such as episodes and answers.
         scores: Numbers that grade something.
         control: Plain values, such as step counts.
-        report: What people read: metrics, sampled episodes.
+        report: Metrics and sampled episodes, for people.
 
     Examples:
         >>> import numpy as np
@@ -137,7 +137,7 @@ class Message:
         if "encoded" in self.__dict__:
             return split_pieces(self.encoded)
         if clash := next((name for name in self.weights if "/" in name), None):
-            raise DataError(f"a parameter cannot be called {clash!r}: what comes before a slash is the name of a set")
+            raise DataError(f"a parameter cannot be called {clash!r}: the part before a slash is the name of a set")
         value: dict[str, Any] = {"format": FORMAT, "version": VERSION}
         value.update((kind, values) for kind, values in self.kinds.items() if values)
         if self.report:
@@ -185,14 +185,14 @@ class Message:
         }
 
     def count_payload(self) -> dict[str, int]:
-        """Return the bytes of arrays and texts by kind, without names and structure: what papers count."""
+        """Return the bytes of arrays and texts by kind, without names and structure, as papers count them."""
         return {kind: sum(map(count_bytes, values.values())) for kind, values in self.kinds.items()}
 
     def measure_distance(self, start: Parameters) -> float:
-        """Measure how far the weights are from others.
+        """Measure the distance of the weights from other weights.
 
         Args:
-            start: The others, under the same names.
+            start: The other weights, under the same names.
 
         Returns:
             The Euclidean norm of the difference over all arrays.
@@ -285,7 +285,7 @@ def count_bytes(value: Any, structure: int = 0) -> int:
 
     Args:
         value: The value.
-        structure: Bytes to count for each number and each container; with 0, names inside the value count nothing either.
+        structure: Bytes to count for each number and each container; with 0, names inside the value are not counted either.
     """
     if isinstance(value, np.ndarray):
         size = int(value.nbytes)
@@ -376,7 +376,7 @@ class Form:
 
     Attributes:
         weights: The arrays of the weights by name.
-        sets: The arrays of further sets by name, by the name of the set.
+        sets: The arrays of further sets, by the name of the set and the name of the array.
         scores: The arrays of the scores by name.
         text: Maximum number of bytes of texts and plain values.
         report: Maximum number of bytes of the report.

@@ -16,7 +16,7 @@ Phase = Literal["clients", "evaluation", "between"]
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """A moment of a run, for `train(on_progress=...)`; `str` of it is one line.
+    """The progress of a run at one moment, for `train(on_progress=...)`; its `str` is one line.
 
     Attributes:
         round: The present round.
@@ -132,7 +132,8 @@ class ProgressTracker:
         )
 
     def _estimate_left(self) -> float | None:
-        """Estimated from the mean of the finished rounds; in the first one from the finished share of its clients' steps."""
+        """The time to the end, estimated from the mean of the finished rounds or, in the first round, from the finished share of
+        its clients' steps."""
         spent = self._clock() - self._begun
         if self._durations:
             whole = sum(self._durations) / len(self._durations)

@@ -65,7 +65,7 @@ def add_counts(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str,
 
 Record = dict[str, Any]
 Whole = Annotated[int, Field(ge=0, lt=1 << 62)]
-"""A whole number from 0 on that arrays can hold."""
+"""A whole number from 0 on that fits into 64-bit arrays, also as a sum."""
 Number = Annotated[int, Field(gt=-(1 << 62), lt=1 << 62)] | Annotated[float, AllowInfNan(False)]
 Duration = Annotated[Number, Field(ge=0)]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
@@ -75,7 +75,7 @@ Metrics = dict[str, Number]
 
 
 def _with_keys(names: Collection[str], *, others: bool = False) -> AfterValidator:
-    """Requires these keys of a mapping, and no others unless they are allowed."""
+    """A validator that requires these keys of a mapping, and allows further keys only with `others`."""
 
     def check(found: dict[str, Any]) -> dict[str, Any]:
         if not set(names) <= set(found) or (len(found) > len(names) and not others):
@@ -98,7 +98,7 @@ class _FailureLine(BaseModel, extra="forbid"):
 Counts = Annotated[dict[str, Annotated[dict[str, Whole], _with_keys(COLUMNS)]], _with_keys(DIRECTIONS)]
 Estimate = Annotated[Metrics, _with_keys(("mean", "low", "high"))]
 Estimates = Annotated[dict[str, Estimate], _with_keys(("success", "score", "turns"), others=True)]
-"""Means with the ends of their intervals, by name; some are in every evaluation."""
+"""Means with the ends of their intervals, by name; `success`, `score` and `turns` are in every evaluation."""
 _FIELDS: dict[str, Any] = {
     "round": Whole,
     "participants": list[Whole],
@@ -152,7 +152,8 @@ def check_totals(record: Mapping[str, Any], before: Mapping[str, Any] | None, wh
 
 
 def drop_times(record: Mapping[str, Any]) -> Record:
-    """The part that does not depend on when and where a round is played: no times, and no sizes of reports, which hold times."""
+    """The part of a record that does not depend on when and where the round is played. It has no times, and no sizes of reports,
+    which hold times."""
     lasting = {name: value for name, value in record.items() if name not in _TIMES}
     for name in ("bytes", "bytes_total"):
         lasting[name] = {way: {**columns, "report": 0} for way, columns in record[name].items()}
@@ -200,8 +201,8 @@ _MAX_LINE = 1 << 26
 
 
 def count_episodes(records: Iterable[Mapping[str, Any]]) -> int:
-    """The episodes that were played in these rounds, preparation included: to learn from, or only to be scored. Evaluations are
-    no part of it."""
+    """The number of episodes that were played in these rounds to learn from or only to be scored, preparation included.
+    Evaluations are not counted."""
     return sum_counts(records, "episodes", "scored")
 
 
@@ -266,8 +267,8 @@ def read_metrics_log(path: Path) -> Iterator[Record]:
 
 
 def best_rounds(records: Sequence[Mapping[str, Any]]) -> set[int]:
-    """The round whose evaluation has the highest `choice`, or `success` where it has no `choice`; the earliest of equals. Empty
-    if no round was evaluated, or if every `choice` is null."""
+    """A set of one round, whose evaluation has the highest `choice`, or `success` if it has no `choice`; the earliest of equals.
+    The set is empty if no round was evaluated or every `choice` is null."""
     evaluations = [(record["evaluation"], record["round"]) for record in records if "evaluation" in record]
     choices = [(found.get("choice", found["success"]), -number) for found, number in evaluations]
     choosing = [(choice, number) for choice, number in choices if choice is not None]

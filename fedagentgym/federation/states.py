@@ -29,7 +29,7 @@ class StateStore:
         write_through: Whether every state is written at once, instead of with the commit of its round.
 
     Raises:
-        DataError: If it is to write through without a folder.
+        DataError: If `write_through` is set without a folder.
     """
 
     def __init__(self, folder: Path | None = None, *, write_through: bool = False) -> None:
@@ -56,7 +56,7 @@ class StateStore:
         return found
 
     def put(self, client: int, name: StateName, state: bytes | None) -> None:
-        """Keep the state that a call made; None if it changed nothing."""
+        """Keep the state that a call made; `state` is None if the call did not change it."""
         if state is None:
             return
         if self._write_through:
@@ -69,14 +69,14 @@ class StateStore:
         self._write(client, name, request.encode("ascii") + b"\n" + answer, "answer")
 
     def get_answer(self, client: int, name: StateName, request: str) -> bytes | None:
-        """The stored reply to this request, found by its digest."""
+        """The stored reply to the request with this digest; None if there is none."""
         if self._folder is None or not (path := _locate(self._folder, client, name, "answer")).is_file():
             return None
         asked, _, answer = _read_verified(path).partition(b"\n")
         return answer if asked == request.encode("ascii") else None
 
     def commit(self, heads: Heads) -> None:
-        """Write the states to which a round is about to refer."""
+        """Write the states to which the next commit refers."""
         for client, name in heads.items():
             if self._folder is not None and (client, name) in self._memory:
                 self._write(client, name, self._memory[client, name])
@@ -91,8 +91,8 @@ class StateStore:
             self._remove({key for key in self._stored if key not in kept})
 
     def prune_client(self, client: int, base: StateName | None, kept: Collection[StateName]) -> None:
-        """On a client's own machine: once a later call starts from `base`, no older state is needed again but those of the rounds
-        that the server keeps."""
+        """Remove old states on a client's own machine. Once a later call starts from `base`, older states are needed only for the
+        rounds that the server keeps (`kept`)."""
         if base is not None:
             old = {key for key in self._stored if key[0] == client and key[1] < base}
             self._remove({key for key in old if key[1] not in kept})

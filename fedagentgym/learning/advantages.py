@@ -2,10 +2,10 @@
 
 The learned reward is a weighted sum of objectives. The name of an objective is looked up in this order:
 
-1. `reward`: what the environment's step paid; `score`: the environment's final score;
+1. `reward`: the rewards that the environment's `step` returned; `score`: the environment's final score;
 2. a component of the environment's `info["rewards"]`;
 3. a group objective, registered in `OBJECTIVES`: `length` (shorter than its siblings), `repetition` (penalty for repeated
-   phrases), `format` (where the environment pays none of that name), or your own.
+   phrases), `format` (if the environment has no component of that name), or your own.
 
 Every value is kept per turn, so that step-level methods can use it; an episode's value is the sum over its turns. The advantages
 are those of grpo, dr_grpo, gigpo, gae, or a registered estimator:
@@ -17,7 +17,7 @@ are those of grpo, dr_grpo, gigpo, gae, or a registered estimator:
 where R_i is the return of episode i, q_it the discounted return from turn t on, and c the turns of the group that start from
 an identical observation. A group whose rewards are all equal gets exactly zero.
 
-`gae` compares an episode with what a value head expected of it, and not with its group (`learning/values.py`).
+`gae` compares an episode with the predictions of a value head, and not with its group (`learning/values.py`).
 
 A penalty p_it of a single turn (`format_penalty_on: turn`) lowers only that turn: R_i - p_it replaces R_i, q_it - p_it replaces
 q_it, and mean and deviation are over all turns of the group, since an episode then has no single value.
@@ -48,7 +48,7 @@ Baseline = Literal["trajectories", "turns"]
 class AdvantageEstimator(NamedSettings):
     """Base class of advantage estimators: derive a class, write `estimate`, register it with `register_advantage`.
 
-    The fields are its settings in configurations. `fedagentgym.testing.check_advantage` checks it.
+    The fields are the estimator's settings in configurations. `fedagentgym.testing.check_advantage` tests an estimator.
 
     Examples:
         >>> import numpy as np
@@ -63,7 +63,7 @@ class AdvantageEstimator(NamedSettings):
     """
 
     uses_values: ClassVar[bool] = False
-    """True for `gae` alone: the step needs a value head."""
+    """True if the step needs a value head, which only `gae` uses."""
 
     @abstractmethod
     def estimate(self, group: Group, rewards: PerTurn) -> PerTurn:
@@ -74,7 +74,7 @@ class AdvantageEstimator(NamedSettings):
             rewards: For each episode an array with the learned reward of each turn.
 
         Returns:
-            For each episode an array with the advantage of each turn. It does not depend on the order of the episodes.
+            For each episode an array with the advantage of each turn. An advantage must not depend on the order of the episodes.
         """
 
     @property
@@ -168,7 +168,7 @@ class GiGPO(GRPO):
 
 
 class GAE(AdvantageEstimator):
-    """The return after a token beyond what a value head expected (arXiv:1506.02438): PPO, together with a clipped loss.
+    """Generalised advantage estimation with a value head (arXiv:1506.02438); together with a clipped loss it is PPO.
 
     Episodes are not compared with each other, so a group may have a single episode. A training step computes the values and the
     advantages of tokens. `estimate` has no value head: it returns the advantages of turns, with 0 for every value.
@@ -180,23 +180,23 @@ class GAE(AdvantageEstimator):
         default=0.95,
         ge=0,
         le=1,
-        description="how far an advantage looks ahead; 1: to the end; 0: to the next value alone",
+        description="how far an advantage looks ahead: with 1 to the end, with 0 only to the next value",
     )
     span: Literal["episode", "turn"] = Field(
         default="episode",
-        description="episode: each turn is paid its own reward, and the values of later turns count; turn: each turn ends by "
-        "itself and is paid the return of its episode, as in the published code",
+        description="episode: each turn earns its own reward, and the values of later turns count; turn: each turn counts as an "
+        "episode of its own and earns the return of the whole episode, as in the published code",
     )
     whiten: bool = Field(default=True, description="the advantages of a step get mean 0 and deviation 1")
     head: Literal["shared", "own"] = Field(
         default="shared",
         description="the value head: averaged with the other parameters, or each client's own, which is never sent",
     )
-    learning_rate: float = Field(default=1e-3, ge=0, description="the optimizer's step size for the value head")
+    learning_rate: float = Field(default=1e-3, ge=0, description="learning rate of the value head")
     clip: float | None = Field(
         default=0.2,
         gt=0,
-        description="how far a value may move from its old one before its gradient ends; null: without bound",
+        description="clipping range of a value around its old value; null: no clipping",
     )
     vf_coef: float = Field(
         default=0.1,
@@ -265,7 +265,7 @@ def group_advantages(
 
 def spread_advantages(group: Group, given: Sequence[float] | PerTurn, source: str) -> PerTurn:
     """One finite number per turn, from one number (or one array over turns) per episode."""
-    returned: object = given  # of a user's own estimator, anything
+    returned: object = given  # a user's own estimator may return anything
     if not isinstance(returned, Sequence | np.ndarray) or isinstance(returned, str):
         raise OptionError(
             f"{source} returned {show_value(given)}: it returns an array over the turns for each episode of the group"
@@ -336,7 +336,7 @@ def is_constant(rewards: PerTurn, penalties: PerTurn | None = None) -> bool:
 
 
 def length(group: Group) -> list[float]:
-    """0.5 for the shortest to -0.5 for the longest episode of the group; a failed one never gains by being short."""
+    """0.5 for the shortest to -0.5 for the longest episode of the group; a failed episode gets at most 0."""
     sizes = [trajectory.tokens for trajectory in group]
     shortest, longest = min(sizes), max(sizes)
     if shortest == longest:

@@ -45,7 +45,7 @@ def learning_curve(recipe: Recipe, seed: int = 0) -> Iterator[CurvePoint]:
     from fedagentgym.agents.presets import make_agent
     from fedagentgym.learning.learner import LocalTraining
 
-    require_type("a learning curve is that of a Recipe", recipe, Recipe)
+    require_type("learning_curve takes a Recipe", recipe, Recipe)
     if starts_from_nothing(recipe.agent):
         made = start_tiny(recipe.env.id, recipe.env.options, recipe.warm_start, recipe.agent)
     else:

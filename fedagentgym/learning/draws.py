@@ -1,13 +1,13 @@
 """The tasks of a policy step, drawn from a pool by `learning.task_order`. Nothing here needs torch.
 
-    drawn      each task by itself, with replacement: a step may hold a task twice
-    distinct   no task a second time in a step before every task of the pool is in it once
-    epochs     the pool in a shuffled order, pass after pass: no task a second time before every task was played once
+    drawn      independent draws with replacement; a step may hold a task twice
+    distinct   a step repeats a task only after it holds every task of the pool
+    epochs     passes over the pool in a shuffled order; a task is repeated only after every task was played
 
-With `epochs` passes follow each other in an endless list, each shuffled by a stream of (seed, number of the pass), and step s
+With `epochs`, passes follow each other in an endless list, each shuffled by a stream of (seed, number of the pass), and step s
 holds the places s * count to (s + 1) * count - 1 of the list. So the tasks follow from the seed and the number of the step alone:
-nothing is kept between steps, and a run that goes on elsewhere draws the same. A step at the end of a pass begins the next one;
-no task is left out.
+nothing is kept between steps, and a resumed run draws the same tasks. A step at the end of a pass takes the rest of its tasks
+from the next pass, so that no task is left out.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ def draw_places(order: TaskOrder, size: int, count: int, draws: Stream, *, seed:
     """Draw the places in a pool of the tasks of one step.
 
     Args:
-        order: The order.
-        size: Tasks of the pool.
-        count: Tasks of a step.
+        order: The value of `learning.task_order`.
+        size: Number of tasks in the pool.
+        count: Number of tasks in a step.
         draws: The stream of the step, for `drawn` and `distinct`.
         seed: The seed of the passes, the same in all steps of a site.
-        step: Steps before this one whose tasks were drawn from the pool, for `epochs`.
+        step: Number of earlier steps whose tasks were drawn from the pool, for `epochs`.
 
     Returns:
-        As many places.
+        `count` places.
 
     Raises:
         OptionError: If the pool is empty.

@@ -1,8 +1,8 @@
 """Evaluating a policy: play a fixed set of tasks, record every episode, and compute intervals.
 
 Intervals (`fedagentgym.base.statistics`) cover other tasks of the same kind and other draws of the agent, not other runs of the
-training that made it. If nearly all replies are malformed, an evaluation says why: a success of 0 is more often due to a wrong
-prompt than to a bad agent.
+training that made the agent. If nearly all replies are malformed, an evaluation warns and says why, since a success of 0 is more
+often due to a wrong prompt than to a bad agent.
 
 A run may be evaluated on several sets of tasks, such as a run on MATH on six test sets. Every set has the same weight in the
 mean over all, whatever its number of tasks, as in the papers' averages.
@@ -108,7 +108,7 @@ def evaluate(
 
     Args:
         agent: An instance of a class derived from `Agent`, any other `Player`, or the name or the settings of one.
-        env: The environment, opened with `split="val"` or `"test"`, whose pool holds the tasks. Of a name, the split of the
+        env: The environment, opened with `split="val"` or `"test"`, whose pool holds the tasks. Given a name, the split of the
             settings is played, by default `val`, as by the command `eval`.
         settings: `EvaluationSettings`, or a mapping of them: `tasks` is the number of tasks, from the first on, `repeats` the
             number of episodes per task, `temperature` that of the sampling.
@@ -155,7 +155,7 @@ def evaluate(
 
 
 def count_most_tokens(agent: Player, env: TextEnv, episodes: int) -> int | None:
-    """The most tokens that a language model generates in so many episodes; None for other agents."""
+    """The maximum number of tokens that a language model generates in these episodes; None for other agents."""
     model = agent.endpoint if isinstance(agent, EndpointAgent) else agent if isinstance(agent, TokenAgent) else None
     return None if model is None else episodes * env.max_turns * model.decoding.max_new_tokens
 
@@ -171,8 +171,8 @@ def format_episodes(
 
 
 def with_temperature(agent: Player, temperature: float) -> Player:
-    """The same agent as it is evaluated: with another sampling temperature, and without a program that is for learning
-    alone. Agents without sampling are returned unchanged."""
+    """The same agent for an evaluation: with another sampling temperature, and without a harness that is only for learning.
+    Agents without sampling are returned unchanged."""
     if isinstance(agent, EndpointAgent):
         return agent.at_temperature(temperature)
     if not isinstance(agent, TokenAgent):
@@ -236,7 +236,7 @@ def measure_episode(trajectory: Trajectory) -> dict[str, float]:
 
 
 def tabulate_measures(groups: Sequence[Group]) -> tuple[list[str], Values]:
-    """The names of the measures, and the numbers: by task, measure. Repeats of a task are averaged."""
+    """The names of the measures, and the table [task, measure] of their values. Repeats of a task are averaged."""
     return _tabulate([[measure_episode(trajectory) for trajectory in group] for group in groups])
 
 
@@ -256,7 +256,7 @@ def estimate_measures(
     names: Sequence[str], strata: Sequence[Values], confidence: float = CONFIDENCE
 ) -> dict[str, Estimate]:
     """Estimate each measure, with an interval over tasks. Each of the `strata` (evaluation sets) is a table [task, measure], and
-    all have equal weight. No end of an interval is a number that the measure cannot have."""
+    all have equal weight. The ends of an interval stay within the range of the measure."""
     means, low, high = estimate_tasks(strata, [is_share(name) for name in names], confidence)
     counts = np.array([name in COUNTS for name in names])
     low = np.where(counts, np.maximum(low, 0.0), low)
@@ -308,16 +308,16 @@ def _find_reason(turn: Turn, agent: Player) -> str:
 
 @dataclass(frozen=True)
 class OpenedSet:
-    """A set with its environment and its settings. The run's own split, used if no sets are given, has no name."""
+    """An evaluation set with its environment and settings. If no sets are given, the run's own split is a set without a name."""
 
     name: str
     env: TextEnv
     options: Mapping[str, Any]
     settings: EvaluationSettings
     category: str | None = None
-    """The run's category that it evaluates, if its name differs from the set's."""
+    """The run's category that the set evaluates, if its name differs from the set's."""
     select: bool | None = None
-    """True if it takes part in choosing the best round; `None`: unless it is a test split."""
+    """True if the set takes part in choosing the best round; None means that it does unless it is a test split."""
 
     @property
     def selects(self) -> bool:
@@ -371,8 +371,8 @@ class SetsEvaluation:
         }
 
     def measure_categories(self) -> dict[str, float]:
-        """The success in every category, over the tasks of all sets; a set's own name represents the whole set, and so does
-        the category that it evaluates. Sets that evaluate one category together have equal weights."""
+        """The success in every category, over the tasks of all sets. The name of a set gives the success on the whole set, and so
+        does the category that the set evaluates; sets that evaluate the same category have equal weights."""
         found: dict[str, list[float]] = {}
         for evaluation in self.sets.values():
             for group in evaluation.groups:
@@ -388,7 +388,7 @@ class SetsEvaluation:
 
 
 def open_evaluated(env_id: str, options: Mapping[str, Any], settings: EvaluationSettings) -> TextEnv:
-    """The environment of an evaluation that names one: in Python, by a command, or of a run."""
+    """Open the environment of an evaluation, given its id and options, with the split of the settings."""
     return open_env(env_id, **{**options, "split": settings.split})
 
 
@@ -400,8 +400,8 @@ def open_sets(settings: EvaluationSettings, env_id: str, options: Mapping[str, A
 
 
 def count_evaluated(settings: EvaluationSettings, env_id: str, options: Mapping[str, Any]) -> int | None:
-    """Count the episodes of one evaluation; None if data that are not on this machine must be opened for it. A published data set
-    is counted as it was published, in its largest form."""
+    """Count the episodes of one evaluation; None if the count needs data that are not on this machine. For a published data set,
+    the published number of tasks counts, that of its largest form."""
     total = 0
     for one in settings.sets or (EvaluationSet(name="own", env=env_id, options=dict(options), split=settings.split),):
         found_id, found_options = _find_set_env(one, env_id, options)
@@ -420,8 +420,8 @@ def count_evaluated(settings: EvaluationSettings, env_id: str, options: Mapping[
 
 
 def _find_set_env(one: EvaluationSet, env_id: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Find the environment and options of a set: those that it names, else the installed data set of its name, else the run's if
-    the set names a split of it. A name alone that is no data set's is misspelt."""
+    """Find the environment and options of a set: those that it gives, or the installed data set of its name, or the run's own
+    if it gives a split. A set that gives only a name, which is no data set's, is refused as misspelt."""
     if one.env is None and one.options is None:
         try:
             return _find_data_set(one.name)

@@ -19,10 +19,10 @@ def format_episode(trajectory: Trajectory, *, actions: bool = False, longest: in
     Args:
         trajectory: The episode.
         actions: Whether the admissible actions of every turn are listed.
-        longest: Longer texts are cut to this many characters; by default none is.
+        longest: Longer texts are cut to this many characters; by default no text is cut.
 
     Returns:
-        The text: task, turns with replies and rewards, and how it ended.
+        The text: the task, the turns with replies and rewards, and the outcome.
     """
     end = "solved" if trajectory.success else "out of turns" if trajectory.truncated else "not solved"
     head = (

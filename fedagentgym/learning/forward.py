@@ -1,8 +1,8 @@
-"""Log-probs of given tokens under a model, with gradients: the training side's forward pass; and embeddings of texts.
+"""The forward pass of training, which computes log-probs of given tokens with gradients; and embeddings of texts.
 
 A row is read up to the last chosen token. Logits are computed only where a choice was made, a chunk at a time, and again in the
-backward pass, so that never more than one chunk is held: at 4,096 tokens and a vocabulary of 50,000 they would be 800 MB, several
-times over. A token that was the only one allowed was not chosen: its log-prob and its entropy are 0, and so are their gradients.
+backward pass, so that only one chunk is in memory. All logits of 4,096 tokens with a vocabulary of 50,000 would take 800 MB,
+several times over. A token that was the only one allowed was not chosen: its log-prob, its entropy and their gradients are 0.
 
 Models of Llama's family run over packed rows (`agents/model/packed.py`), others through their own forward pass over rows padded
 on the right, where causal attention needs no mask: a token never attends to later ones.
@@ -32,9 +32,9 @@ from fedagentgym.learning.trajectory import NO_IDS
 
 Ids = NDArray[np.int64]
 EMBEDDED_TEXTS = 32
-"""Texts that are embedded at a time."""
+"""Number of texts that are embedded at a time."""
 LARGE_VOCABULARY = 1 << 14
-"""Vocabulary size from which on a score's time goes into passes over the logits, and not into calls of operations."""
+"""Vocabulary size from which on passes over the logits take most of the time of scoring, and not calls of operations."""
 
 
 def compute_logprobs(
@@ -51,8 +51,8 @@ def compute_logprobs(
     """Log-probs under the distribution that is sampled from: at this temperature, over the allowed tokens.
 
     For a pass over more than `kept` tokens, activations inside the blocks are recomputed in the backward pass: more time, less
-    memory, the same bits. `bias` is added to the last block's output. `value` gives a value to the last hidden state before
-    each token that was chosen; that of a token which was the only one allowed is 0.
+    memory, the same bits. `bias` is added to the last block's output. `value` computes a value from the last hidden state before
+    each token; the value is 0 for a token that was the only one allowed.
     """
     places = [find_choices(row) - 1 for row in rows]
     read = [(_cut(row, place), place) for row, place in zip(rows, places, strict=True) if len(place)]
@@ -101,8 +101,8 @@ def _compute_states(
     kept: int | None,
     bias: Tensor | None,
 ) -> tuple[Callable[[Tensor], Tensor], Tensor, Ids]:
-    """The function that computes logits, and its input: last hidden states, and which of them belongs to each of the given
-    positions of the rows."""
+    """The function that computes logits, the last hidden states that it takes, and the index of the state of each given position
+    of the rows."""
     inner: Any = unwrap_model(model)
     count = sum(map(len, places))
     if not rows:
@@ -215,9 +215,9 @@ def unwrap_model(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def set_checkpointing(model: Any, on: bool) -> None:
-    """Recompute activations in the backward pass, or no longer. (transformers renamed the method within version 5.)
+    """Switch the recomputation of activations in the backward pass on or off. (transformers renamed the method within version 5.)
 
-    A plain module has no such switch: its only passes are packed, which recompute what memory does not hold.
+    A `Decoder` has no such switch: all its passes are packed, and these recompute what does not fit into memory.
     """
     if isinstance(unwrap_model(model), Decoder):
         return
@@ -255,8 +255,8 @@ Head = Callable[[Tensor], Tensor]
 
 
 class ScoredRow(Protocol):
-    """A sequence of token ids; `own` are the places of those that are scored. Where not every token was allowed,
-    `allowed_counts` gives the number for each of them, and `allowed_ids` lists these."""
+    """A sequence of token ids; `own` are the places of the tokens that are scored. If their choice was restricted,
+    `allowed_counts` gives the number of allowed tokens at each place (0 means all), and `allowed_ids` lists these tokens."""
 
     @property
     def ids(self) -> NDArray[np.int64]: ...
@@ -290,7 +290,7 @@ def find_choices(row: ScoredRow) -> NDArray[np.int64]:
 
 
 def mark_choices(row: ScoredRow) -> NDArray[np.bool_]:
-    """Which of a row's own tokens were chosen from more than one."""
+    """The mask of a row's own tokens that were chosen from more than one."""
     return row.allowed_counts != 1 if len(row.allowed_counts) else np.ones(len(row.own), dtype=np.bool_)
 
 
@@ -303,10 +303,10 @@ def score_choices(
     temperature: float,
     entropy: bool,
 ) -> TokenLogprobs:
-    """Scores of all own tokens. `hidden` holds states, and `index` which of them comes before each token that was chosen, row
-    after row; `head` makes logits of them, which are divided by the temperature and taken over the allowed tokens.
+    """Scores of all own tokens. `hidden` holds states, and `index` gives the state before each token that was chosen, row after
+    row. `head` computes the logits of a state, which are divided by the temperature and restricted to the allowed tokens.
 
-    Copies of a task begin alike: where they chose after the same tokens they have one state, whose logits are computed once.
+    Copies of a task begin with the same tokens. Choices after the same tokens share a state, whose logits are computed once.
     """
     counts = [row.allowed_counts if len(row.allowed_counts) else np.zeros(len(row.own), dtype=np.int64) for row in rows]
     every = np.concatenate([np.zeros(0, dtype=np.int64), *counts]).astype(np.int64)
@@ -316,7 +316,7 @@ def score_choices(
     choices = _Choices(targets[places], every[places], (np.cumsum(every) - every)[places], allowed)
     size = max(1, CHUNK_LOGITS.get(hidden.device.type, CHUNK_LOGITS["cuda"]) // vocabulary)
     free, listed = np.flatnonzero(choices.counts == 0), np.flatnonzero(choices.counts)
-    if len(listed):  # each has a list of its own
+    if len(listed):  # each of these choices has its own list of allowed tokens
         hidden, index = take(hidden, torch.from_numpy(index).to(hidden.device)), np.arange(len(index))
     distinct = _Distinct.find(index[free], choices.targets[free])
     chunks = [distinct.to_chunk(first, first + size, hidden.device) for first in range(0, len(distinct.states), size)]
@@ -338,8 +338,9 @@ def score_choices(
 
 
 class _Chunk(NamedTuple):
-    """Some choices: indices of their hidden states; a table of the tokens chosen at each, of which the flat `places` count; a
-    table of the allowed tokens, and marks of its filled places."""
+    """Some choices. `states` are indices of hidden states, `targets` is a table of the tokens chosen after each state, and
+    `places` are the flat places of the table that count. `allowed` is a table of the allowed tokens, `filled` the mask of its
+    filled places."""
 
     states: Tensor
     targets: Tensor
@@ -349,8 +350,8 @@ class _Chunk(NamedTuple):
 
 
 class _Distinct(NamedTuple):
-    """Choices among all tokens, each once: the `states`, the `targets` after the first state, the second and so on, where those
-    of each state begin, and for every choice its place among the targets."""
+    """Distinct choices among all tokens: the `states`, the `targets` in the order of the states, the `starts` of each state's
+    targets, and for every choice its place among the targets (`owners`)."""
 
     states: Ids
     targets: Ids
@@ -424,7 +425,7 @@ def _score(logits: Tensor, chunk: _Chunk, temperature: float, entropy: bool) -> 
 
 class _FreeScores(torch.autograd.Function):
     """Log-probs of targets among all tokens, and entropies [rows, 1]. Autograd would pass ten times over tables of the logits'
-    size, and keep several: with it a policy step of SmolLM2-135M with an entropy bonus takes 9 % longer."""
+    size, and keep several; a policy step of SmolLM2-135M with an entropy bonus would take 9 % longer."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

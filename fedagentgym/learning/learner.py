@@ -1,7 +1,7 @@
 """A policy step, top to bottom: play, compare the copies of each task, take a gradient step on the agent's own tokens.
 
-`LocalTraining` turns tasks into rows of tokens with advantages, and `PolicyUpdate` learns from rows. What a *site* is between two
-messages is a `SiteState`: plain arrays and numbers that can be stored, moved to another worker and loaded again::
+`LocalTraining` turns tasks into rows of tokens with advantages, and `PolicyUpdate` learns from rows. Between two messages, all
+that a *site* keeps is a `SiteState`: plain arrays and numbers that can be stored, moved to another worker and loaded again::
 
     start = SiteState(weights=global_weights, step=round * local_steps)
     local = LocalTraining(agent, env, settings, start=start, run_steps=rounds * local_steps)
@@ -23,12 +23,12 @@ The loss, over the agent's own tokens (`losses.py` has others in place of `polic
     k3     = exp(reference - logprob) - (reference - logprob) - 1
     loss   = sum over tokens of weight * (policy + beta * k3 - c * entropy)
 
-With `advantage: gae` a value head learns beside the policy, in the same passes (`values.py`), by its value v of the state before
-each token that was chosen among several, the value v_old when the step began, and the target::
+With `advantage: gae` a value head learns beside the policy, in the same passes (`values.py`). For every token that was chosen
+among several, v is the value of the state before it, v_old that value when the step began, and c the clipping range::
 
     value = mean over these tokens of max((v - target)^2, (clip(v, v_old - c, v_old + c) - target)^2) / 2
 
-Randomness: what is played in step s comes from streams of (seed, s), where s is the run-wide step of the state; the order of
+Randomness: the episodes of step s are drawn from streams of (seed, s), where s is the run-wide step of the state; the order of
 mini-batches and dropout come from s alone. The same state and seed give the same result on any worker; a caller who wants new
 draws per round or client derives the seed accordingly. With `task_order: epochs` tasks follow from `order_seed` and s, so that
 passes over the pool go on from round to round.
@@ -112,8 +112,8 @@ class LocalTraining:
     """The training loop of one site, a client or the server: load a state, play, learn, read the state back.
 
     `run` does several steps. Methods that intervene call its parts: `collect_groups` plays, `update` learns. Several learners
-    may share an agent, in any order of calls: each plays, learns and answers with weights of its own. Every draw of step s
-    follows from the seed and s, so that a state and a seed give the same result in any process.
+    may share an agent, in any order of calls: each has its own weights. Every draw of step s follows from the seed and s, so
+    that a state and a seed give the same result in any process.
 
     Args:
         agent: A language model whose weights are in this process.
@@ -127,7 +127,7 @@ class LocalTraining:
 
     Attributes:
         step: Number of steps so far.
-        skipped: How many of them took no tasks from the site's pool by `draw_tasks`: passes over it leave them out.
+        skipped: How many of these steps drew no tasks from the site's pool; passes over the pool do not count them.
 
     Raises:
         OptionError: If the agent cannot be trained.
@@ -180,7 +180,7 @@ class LocalTraining:
             anchor: Whether the weights at the start of the round are included, for a site that is half-way through its round.
 
         Returns:
-            The state, with copies of the arrays. A value head of the site's own is with the moments, not with the weights.
+            The state, with copies of the arrays. A value head that is the site's own is among the moments, not the weights.
         """
         keep = self.settings.keep_optimizer if optimizer is None else optimizer
         weights = self._updater.get_weights()
@@ -256,11 +256,11 @@ class LocalTraining:
             parallel=self.settings.parallel_episodes,
             drop_lost=True,
         )
-        # A program's calls are drawn in batches of chance, whose log-probs differ in their last bits from run to run.
+        # The calls of a harness form batches by chance, so their log-probs differ in the last bits from run to run.
         by_chance = self._agent.harness is not None and self.settings.behaviour == "auto"
         if not (self._updater.scores_again or by_chance):
             return played
-        # The policy that played is scored once more by the pass that learns, so that the ratio starts at exactly 1.
+        # The forward pass of learning scores the episodes once more, so that the ratio starts at exactly 1.
         groups = self._updater.recompute_logprobs(played.groups, keep=self.settings.correction is not None)
         gaps = [
             np.abs(old.logprobs - new.logprobs)[old.mask]
@@ -300,10 +300,10 @@ class LocalTraining:
         return tuple(self.env.pool.ids[place] for place in places)
 
     def draw_places(self, size: int, draws: Stream) -> list[int]:
-        """Draw the tasks of the present step from a pool of a site that has several.
+        """Draw the tasks of the present step from one of several pools of a site.
 
         Args:
-            size: Tasks of the pool.
+            size: Number of tasks in the pool.
             draws: The stream of the step.
 
         Returns:
@@ -331,9 +331,9 @@ class LocalTraining:
         Returns:
             The `metrics` of the step, the `groups`, and the `gradients` that were asked for.
         """
-        # What each turn earned: the objectives by their weights, and the penalties of malformed replies if these stay apart.
+        # The learned reward of each turn, and the penalties of malformed replies if they are kept separate.
         returns = [self._compute_returns(group, weights) for group in groups]
-        # An episode is compared with the other episodes of its task, or with what a value head expected of it.
+        # An episode is compared with the other episodes of its task, or with the predictions of a value head.
         estimator, valued = self.settings.advantage, False
         if advantages is not None:
             chosen = [
@@ -346,8 +346,8 @@ class LocalTraining:
                 group_advantages(group, earned, estimator, penalties)
                 for group, (earned, penalties) in zip(groups, returns, strict=True)
             ]
-        # Where a method weighs objectives by their gradients, each is taken alone, before the weights move.
-        by_episode = self._agent.harness is not None  # which has as many segments as the program likes
+        # For methods that weigh objectives by their gradients, each gradient is computed alone, before the weights move.
+        by_episode = self._agent.harness is not None  # a harness makes any number of segments
         gradients = {}
         if gradients_of and valued:
             raise OptionError(
@@ -373,8 +373,8 @@ class LocalTraining:
         if valued and (explained := explain(rows)) is not None:
             metrics["value/explained"] = explained
         self.step += 1
-        # A group whose copies all earned the same teaches nothing without values: how many there were says whether the tasks suit
-        # the agent.
+        # Without a value head, a group whose episodes all earned the same teaches nothing. The number of such groups shows
+        # whether the tasks suit the agent.
         constant = 0 if valued else sum(is_constant(*pair) for pair in returns)
         metrics |= {"groups": float(len(groups)), "groups/constant": float(constant)}
         for name in self.resolve_objective_weights(weights):
@@ -389,7 +389,7 @@ class LocalTraining:
         return StepReport(metrics, tuple(groups), gradients)
 
     def _leave_out_cut(self, rows: list[Row], groups: Sequence[Group]) -> tuple[list[Row], int]:
-        """The rows without replies that were cut off, if these are to have no loss, and how many were."""
+        """The rows without the replies that were cut off, if `mask_truncated` is set, and the number of these replies."""
         if not self.settings.mask_truncated:
             return rows, 0
         return leave_out_cut_replies(rows, groups, self._agent.tokenizer.stop_ids)
@@ -427,7 +427,7 @@ class LocalTraining:
         return group_advantages(group, rewards, self.settings.advantage, penalties)
 
     def _compute_returns(self, group: Group, weights: Mapping[str, float] | None) -> tuple[PerTurn, PerTurn | None]:
-        """Return what advantages are computed from: the learned rewards, and the penalties of single turns, if kept separate."""
+        """The inputs of advantages: the learned rewards, and the penalties of single turns if they are kept separate."""
         if self.settings.format_penalty_on == "episode":
             return self.compute_rewards(group, weights), None
         rewards = compute_training_rewards(group, self.resolve_objective_weights(weights), 0.0)
@@ -457,14 +457,14 @@ class LocalTraining:
 
 
 def _join_head(state: SiteState) -> tuple[Arrays, Arrays, Arrays]:
-    """Weights, moments and anchor of a state; with the weights a value head that is the site's own."""
+    """Weights, moments and anchor of a state; a value head that is the site's own moves from the moments to the weights."""
     own = {name: array for name, array in state.optimizer.items() if name.startswith(VALUE_HEAD)}
     moments = {name: array for name, array in state.optimizer.items() if name not in own}
     return {**state.weights, **own}, moments, state.anchor
 
 
 class PolicyUpdate:
-    """The policy steps of one learner. It begins with the weights that the model holds, or at `start` (what `load` takes).
+    """The policy steps of one learner. It begins with the weights that the model holds, or at `start`, the arguments of `load`.
 
     Several learners may share a model: each has weights of its own (`learning/weights.py`).
     """
@@ -493,9 +493,9 @@ class PolicyUpdate:
 
     @property
     def scores_again(self) -> bool:
-        """True if the policy that played is scored again before a step. `auto` does so where what was recorded in play can differ
-        from what the step computes: nucleus sampling records a truncated distribution, a model in bfloat16 another rounding,
-        another engine both."""
+        """True if the episodes are scored again before a step. `auto` does so for a `correction`, and if the recorded log-probs
+        can differ from those of the step: nucleus sampling records a truncated distribution, a model in bfloat16 has another
+        rounding, and another engine can have both."""
         if self.settings.behaviour != "auto":
             return self.settings.behaviour == "recomputed"
         if self.settings.correction is not None:
@@ -511,8 +511,8 @@ class PolicyUpdate:
     # ---- state ------------------------------------------------------------------------------------------------------
 
     def load(self, weights: Arrays | None, optimizer: Arrays, anchor: Arrays) -> None:
-        """Load a site: weights into the model, which keeps its own for None; moments into a new optimizer; the start of its
-        round."""
+        """Load the state of a site: the weights (None keeps the model's), the moments for a new optimizer, and the weights at the
+        start of its round."""
         if weights is not None:
             if hasattr(self, "_weights"):
                 del self._weights  # so that it is not saved
@@ -532,7 +532,7 @@ class PolicyUpdate:
 
     @property
     def _shared(self) -> Tensors:
-        """The parameters without a value head of the site's own: what penalties see."""
+        """The parameters that penalties see: all but a value head of the site's own."""
         return {name: value for name, value in self._weights.full.items() if name not in self.own}
 
     def get_weights(self) -> dict[str, NDArray[Any]]:
@@ -542,7 +542,7 @@ class PolicyUpdate:
         return get_moments(self._optimizer, self._weights.full)
 
     def get_anchor_weights(self) -> dict[str, NDArray[Any]]:
-        """The start of the round, if a penalty refers to it."""
+        """The weights at the start of the round, if a penalty refers to them."""
         return {name: to_array(tensor) for name, tensor in self._anchor.items()}
 
     # ---- the step -----------------------------------------------------------------------------------------------------
@@ -550,7 +550,7 @@ class PolicyUpdate:
     def train_step(self, rows: Sequence[Row], rate: float = 1.0, order: int = 0) -> dict[str, float]:
         """One policy step: `gradient_epochs` passes over the rows, each in mini-batches that move the weights.
 
-        `rate` scales the learning rate, `order` names the stream that shuffles. `minibatches: 4` cuts the rows into four
+        `rate` scales the learning rate, `order` selects the stream that shuffles. `minibatches: 4` cuts the rows into four
         mini-batches; `minibatch_rows: 64` cuts them into mini-batches of 64 rows.
         """
         settings = self.settings
@@ -583,8 +583,8 @@ class PolicyUpdate:
         choices = sum(len(find_choices(row)) for row in rows if len(row.returns))
         every_row = bool(references) or self.settings.entropy > 0 or choices > 0
         live = [place for place, row in enumerate(rows) if len(row.own) and (row.active or every_row)]
-        # Whether a mini-batch from which no token learns takes a step is the same for every method: terms of the parameters,
-        # which some methods add, do not decide it.
+        # `empty_minibatches` alone decides whether a mini-batch from which no token learns takes a step, in every method: the
+        # terms of the parameters that some methods add make no difference.
         if not any(len(find_choices(rows[place])) for place in live):
             meter.counts["update/empty"] += 1
             if self.settings.empty_minibatches == "skip":
@@ -607,7 +607,7 @@ class PolicyUpdate:
         (total,) = self._passes.add_up([total])
         terms = [penalty for penalty in self._penalties if penalty.of_parameters]
         total += sum(penalty.add_gradients(self._shared) for penalty in terms)
-        if not live:  # an optimizer passes over a parameter that has no gradient; one of zero decays its moments
+        if not live:  # an optimizer skips a parameter without a gradient, but a gradient of zero decays its moments
             for parameter in self._weights.full.values():
                 parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         # The gradient of the value head is clipped by itself: its length says nothing about the policy's.
@@ -633,8 +633,8 @@ class PolicyUpdate:
         bias: torch.Tensor | None = None,
         choices: int = 0,
     ) -> _Loss:
-        """The part of the mini-batch's losses that these rows make up; `bias` is added to the last block's output, and `choices`
-        are all tokens of the mini-batch that values are learned for."""
+        """The part of the mini-batch's losses that these rows make up. `bias` is added to the last block's output; `choices` is
+        the number of tokens of the mini-batch for which values are learned."""
         kept, temperature = self._limits.kept, self.decoding.temperature
         head = self._make_value() if choices else None
         scores = self._passes.score(rows, temperature, self.settings.entropy > 0, kept=kept, bias=bias, value=head)
@@ -670,7 +670,7 @@ class PolicyUpdate:
         return _Loss(policy, self._compute_value_loss(rows, scores.values, meter) / choices)
 
     def _make_value(self) -> Value:
-        """The value head as a function of hidden states, which pass on a share of its gradient."""
+        """The value head as a function of hidden states, which receive the share `vf_coef` of its gradient."""
         assert isinstance(self.settings.advantage, GAE)
         parameters, share = self.policy.parameters(), self.settings.advantage.vf_coef
         weight, bias = parameters[f"{VALUE_HEAD}weight"], parameters[f"{VALUE_HEAD}bias"]
@@ -832,7 +832,7 @@ class _RunningMeans:
         self._weights[name] = self._weights.get(name, 0.0) + weight
 
     def compute_metrics(self, passes: Passes, shared: Sequence[str]) -> dict[str, float]:
-        """The means. Metrics of tokens are combined over all shares; all others are the same for all of them."""
+        """The means. The metrics in `shared` are summed over all shares of the rows; all others are equal in every share."""
         names = dict.fromkeys(shared)
         sums = passes.add_up([self._sums.get(name, 0.0) for name in names])
         weights = passes.add_up([self._weights.get(name, 0.0) for name in names])

@@ -1,4 +1,4 @@
-"""Policy losses: what a token loses by its advantage, and by how much more or less probable it has become.
+"""Policy losses, which compute the loss of each token from its advantage and the ratio of its probabilities.
 
 A policy loss is its own settings: a class with fields, registered by name, whose `compute` gives the loss of every token. With
 the ratio w = exp(logprob - behaviour) of a token, s = exp(mean of log w over its row) of a row, and the advantage A:
@@ -10,7 +10,7 @@ the ratio w = exp(logprob - behaviour) of a token, s = exp(mean of log w over it
     vespo                       -sg[phi(product of w over the row)] A logprob   VESPO
     reinforce                   -A logprob                                 no ratio
 
-`sg` takes no gradient. Nothing here needs torch before a loss is computed.
+`sg` stops the gradient. Nothing here needs torch before a loss is computed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Tokens:
         import torch
 
         sums = [part.sum().expand(len(part)) for part in torch.split(values, list(self.lengths))]
-        return torch.cat(sums) if sums else values  # no rows have no values
+        return torch.cat(sums) if sums else values  # without rows there are no values
 
     def compute_ratio(self, level: Literal["token", "sequence"] = "token") -> Tensor:
         """Return the importance ratio of each token: its own, or the geometric mean over its row. Exponents are bounded."""
@@ -88,8 +88,8 @@ class PolicyTerms(NamedTuple):
     Attributes:
         loss: The policy's loss.
         ratio: The ratio that the loss uses, for the metrics.
-        clipped: Whether a bound takes away the token's gradient (`cispo`, which keeps all: whether its weight is bounded), for
-            the metrics; None for a loss without bounds.
+        clipped: Whether a bound removes the token's gradient, for the metrics; in `cispo`, which removes none, whether a bound
+            changes the token's weight. None for a loss without bounds.
     """
 
     loss: Tensor
@@ -107,7 +107,7 @@ AVERAGE = (
 
 
 class BaseLoss(NamedSettings):
-    """Base class of policy losses, for those whose name says what is averaged; others derive from `PolicyLoss`."""
+    """Base class of all policy losses. The name of a loss says how it is averaged, or it derives from `PolicyLoss`."""
 
     length: int = Field(default=512, ge=1, description="constant: the length that every row is divided by")
     rows: int | None = Field(
@@ -132,11 +132,11 @@ class BaseLoss(NamedSettings):
 
         Args:
             tokens: The agent's own tokens of some rows. A mini-batch is computed in several passes of whole rows, as memory
-                allows, so that the loss of a row cannot depend on other rows; rows without advantages are left out.
+                allows, so the loss of a row must not depend on other rows; rows without advantages are left out.
             clip: `learning.clip` and `learning.dual_clip`, for losses with `uses_clip`.
 
         Returns:
-            The loss of each token, and what is reported of it.
+            The loss of each token, with its ratio and its clipping for the metrics.
         """
 
     @model_validator(mode="after")
@@ -147,7 +147,7 @@ class BaseLoss(NamedSettings):
 
 
 class ClippedLoss(BaseLoss):
-    """PPO's clipped surrogate; its three names say what is averaged."""
+    """PPO's clipped surrogate; its three names say how the losses of tokens are averaged."""
 
     name: Literal["token", "sequence", "constant"] = "token"
     uses_clip: ClassVar[bool] = True
@@ -169,8 +169,8 @@ class ClippedLoss(BaseLoss):
 class PolicyLoss(BaseLoss):
     """Base class of policy losses: derive a class, write `compute`, register it with `register_loss`.
 
-    The fields are its settings in configurations, and `average`, `length` and `rows` come with the class.
-    `fedagentgym.testing.check_loss` checks it.
+    The fields are the loss's settings in configurations; `average`, `length` and `rows` are inherited.
+    `fedagentgym.testing.check_loss` tests a loss.
 
     Examples:
         >>> from fedagentgym.learning import PolicyLoss, PolicyTerms
@@ -307,14 +307,14 @@ for _name, _loss in {
 
 
 def compute_terms(loss: BaseLoss, tokens: Tokens, clip: Clip) -> PolicyTerms:
-    """The result of a loss's `compute`, checked: one value per token, since other shapes would be stretched to all tokens.
+    """The result of a loss's `compute`, checked to have one value per token, since other shapes would be broadcast to all tokens.
 
     Raises:
-        OptionError: If it is anything else.
+        OptionError: If the result is not `PolicyTerms`, or a part has another shape.
     """
     terms: object = loss.compute(tokens, clip)
     if not isinstance(terms, PolicyTerms):
-        raise OptionError(f"policy loss {loss.name!r} is to return PolicyTerms, got a {type(terms).__name__}")
+        raise OptionError(f"policy loss {loss.name!r} must return PolicyTerms, got a {type(terms).__name__}")
     for part, value in terms._asdict().items():
         if getattr(value, "shape", None) != tokens.logprobs.shape and not (part == "clipped" and value is None):
             found = f"of shape {tuple(value.shape)}" if hasattr(value, "shape") else f"that is a {type(value).__name__}"
@@ -340,8 +340,8 @@ def clip_surrogate(ratio: Tensor, advantages: Tensor, clip: tuple[float, float])
 
 
 def clip_value_loss(values: Tensor, old: Tensor, target: Tensor, clip: float | None) -> tuple[Tensor, Tensor]:
-    """The loss of each value, and whether clipping removes its gradient: half the larger of two squared errors, that of the
-    value and that of the value clipped to at most `clip` from the old one."""
+    """The loss of each value, and whether clipping removes its gradient. The loss is half the larger of two squared errors: that
+    of the value, and that of the value clipped to at most `clip` from the old one."""
     plain = (values - target).square()
     if clip is None:
         return plain / 2, plain.isinf()

@@ -1,9 +1,9 @@
-"""The number of tokens that go through a model at a time, and what is kept for the backward pass.
+"""The number of tokens that go through a model at a time, and the activations that are kept for the backward pass.
 
 The number of tokens determines the order in which gradients are summed, so it follows only from the model's sizes and a
 configured budget: a run that is resumed next to other programs, or with another number of workers, reaches the same bits. Free
 memory only affects what changes no bits: whether the decoder blocks' activations are kept for the backward pass or recomputed.
-An update and the plan of a run use the same numbers; torch is imported only where a GPU is asked.
+An update and the plan of a run use the same numbers; torch is imported only if a GPU is queried.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def describe_caches(model: Any, tokens: int, episodes: int) -> str | None:
 
 
 def read_free_bytes(device: torch.device) -> int:
-    """Memory that this process may take: of a GPU what is free; of the machine an equal part for each processor, since as
-    many workers may be running."""
+    """The memory that this process may take: the free memory of a GPU, or the machine's free memory divided by the number of
+    processors, since as many workers may be running."""
     if device.type == "cuda":
         import torch
 
@@ -143,7 +143,7 @@ _MMAP_THRESHOLD = -3
 CPU_BUDGET = 512 << 20
 """Bytes that a pass on a CPU keeps for its backward pass, by default."""
 GPU_SHARE = 4
-"""On a GPU the budget is this part of the card's whole memory."""
+"""On a GPU the budget is the card's memory divided by this number."""
 MAX_TOKENS = {"cpu": 4096, "cuda": 16384}
 """Tokens beyond which a pass is no faster, by device."""
 MIN_TOKENS = 64
@@ -158,5 +158,5 @@ def count_token_bytes(layers: int, hidden: int, attention: int, inner: int) -> i
 
 
 def limit_tokens(fitting: int, device_type: str) -> int:
-    """The length of a pass where memory fits `fitting` tokens."""
+    """The maximum number of tokens of a pass, given that `fitting` tokens fit into memory."""
     return min(max(fitting, MIN_TOKENS), MAX_TOKENS.get(device_type, MAX_TOKENS["cuda"]))

@@ -62,8 +62,8 @@ def draw_misconceptions(env: EnvLike, settings: MisconceptionSettings) -> dict[s
         settings: How many categories, how strong, and the seed.
 
     Returns:
-        Category -> what is demonstrated in it: its `own` procedure in a share `right` of the tasks, and the `other` one in the
-        rest; `misled` says whether the category has a misconception.
+        Category -> its demonstrations: they follow its `own` procedure in a share `right` of the tasks and the `other` one in
+        the rest; `misled` says whether the category has a misconception.
 
     Raises:
         OptionError: If the environment has no procedures that could be mistaken for each other.
@@ -165,8 +165,8 @@ def measure_beliefs(env: EnvLike, groups: Iterable[Group]) -> dict[str, Belief]:
 def describe_misconceptions(
     env: TextEnv, settings: MisconceptionSettings | None, played: TextEnv, groups: Sequence[Group]
 ) -> dict[str, Any]:
-    """For the note of a warm start: what is demonstrated in each category, and which procedures the agent follows afterwards;
-    empty without misconceptions."""
+    """The entries of a warm start's note: the demonstrations of each category, and the procedures that the agent follows
+    afterwards. Empty without misconceptions."""
     if settings is None:
         return {}
     return {

@@ -1,12 +1,12 @@
-"""`pretrain`: an agent that has imitated the expert of one environment.
+"""`pretrain`: make an agent that imitates the expert of one environment.
 
 1. `tiny`: a tokenizer of the environment's words and an untrained model (`agents/model/loading.py`); or a pretrained model;
 2. demonstrations of the environment's expert on its `warmup` split, in the agent's own tokens;
 3. imitation for a fixed number of steps, independent of time, so the same settings give the same weights;
 4. an evaluation of the result on the validation split.
 
-The result is an ordinary model folder. A note in it records what it was made from and on which machine; the same request finds it
-again. Some tiny agents come with the package (`agents/model/pretrained.py`).
+The result is an ordinary model folder. A note in it records the inputs and the machine; a request with the same inputs finds the
+folder again. Some tiny agents come with the package (`agents/model/pretrained.py`).
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def start_tiny(
 
 
 def _explain_making(imitation: _Imitation) -> str:
-    """Return what is made, why, how long it takes, and how to do without."""
+    """The message before a tiny agent is made: the reason, the amount of work, and how to avoid it."""
     env, settings = imitation.env, imitation.settings
     words = format_env_words(env.id, imitation.options)
     shipped = [one for one in list_shipped() if one.note["env"] == env.id]
@@ -110,14 +110,14 @@ def _explain_making(imitation: _Imitation) -> str:
         why, instead = "the package has none for this environment", ""
     elif not fits:
         why = "the package has one for other options only"
-        instead = f"; that for {format_env_words(env.id, shipped[0].note['options'])} is there already"
+        instead = f"; the one for {format_env_words(env.id, shipped[0].note['options'])} comes with the package"
     else:
         given = {"warm_start": settings.model_dump(mode="json"), "agent": imitation.player.model_dump(mode="json")}
-        why = f"the package's was made otherwise ({', '.join(_list_changes(fits[0].note, given))})"
-        instead = "; without these settings the package's is taken"
+        why = f"the package's agent has other settings ({', '.join(_list_changes(fits[0].note, given))})"
+        instead = "; without these settings the package's agent is used"
     cost = f"{settings.episodes:,} demonstrations, {settings.steps:,} steps of imitation, once; progress shows the time left"
     return (
-        f"making a tiny agent for {words} ({cost}), since {why}{instead}; agent.model=FOLDER takes a model of your own"
+        f"making a tiny agent for {words} ({cost}), since {why}{instead}; agent.model=FOLDER uses a model of your own"
     )
 
 
@@ -136,7 +136,7 @@ def _list_changes(note: Mapping[str, Any], given: Mapping[str, Mapping[str, Any]
 
 
 def compute_recipe(env_id: str, options: Mapping[str, Any], settings: WarmStartSettings, agent: AgentSettings) -> str:
-    """The digest of all that a tiny agent of seed 0 is made from."""
+    """The digest of all inputs of a tiny agent with seed 0."""
     return _plan_tiny(env_id, options, settings, agent, None, 0).compute_digest(None)
 
 
@@ -192,7 +192,7 @@ def pretrain_model(
 
 
 class _Imitation(NamedTuple):
-    """The inputs of an imitation: the warm-up split, the settings, the evaluation, the seed."""
+    """The inputs of an imitation: the environment on its warm-up split, the settings, the evaluation, the agent, the seed."""
 
     env: TextEnv
     options: dict[str, Any]
@@ -202,8 +202,8 @@ class _Imitation(NamedTuple):
     seed: int
 
     def compute_digest(self, made_from: Mapping[str, str] | None) -> str:
-        """The digest of the result. A model is identified by its files, not by their path; options that change no task are
-        part of it too, because they can change what is imitated, such as the wording of questions."""
+        """The digest of the inputs. A model is identified by its files, not by their path. Options that change no task count
+        too, because they can change what is imitated, such as the wording of questions."""
         plain = self.player.model_dump(mode="json", exclude={"harness"})
         parts = [VERSION, self.env.id, self.env.pool.digest, self.settings.model_dump(mode="json")]
         marks = self.env.options.get_marks()
@@ -244,7 +244,7 @@ def _find_or_make(
         made = load()
         losses = warm_start(made, env, imitation.settings, derive(seed, "warm start"))
         found = evaluate(made, unseen, evaluation, seed=seed)
-        # what the bits of a model depend on, besides its recipe
+        # besides the recipe, the bits of a model depend on these
         processor = f"{read_processor_name()}, {torch.backends.cpu.get_cpu_capability()}"
         machine = {"torch": torch.__version__, "processor": processor, "threads": torch.get_num_threads()}
     success = found.overall["success"]
@@ -306,8 +306,8 @@ def init_weights(model: Any, seed: int) -> None:
 
 @contextlib.contextmanager
 def _replacing(target: Path) -> Iterator[Path]:
-    """A folder to write that takes the target's place atomically; an older model of this package disappears at once, when the
-    new one is complete."""
+    """Yield a folder to write, which is renamed to the target when it is complete. An older model of this package is moved away
+    just before, and then removed."""
     fresh, old = (target.with_name(f".{target.name}.{word}{PART}") for word in ("fresh", "old"))
     _remove(fresh)
     with atomic_folder(fresh) as scratch:
@@ -321,7 +321,7 @@ def _replacing(target: Path) -> Iterator[Path]:
 
 
 def _read_metadata(folder: Path) -> dict[str, Any]:
-    """The inputs recorded in a folder; a folder that `pretrain` did not make is not touched."""
+    """The note in a folder that `pretrain` made; any other folder is refused."""
     if not (folder / PRETRAIN_NOTE).is_file():
         raise DataError(f"{folder} exists and was not made by `fedagentgym pretrain`: choose another --out")
     note = read_json(folder / PRETRAIN_NOTE)

@@ -1,4 +1,4 @@
-"""Tested recipes (environment, agent, warm start, learning: one YAML file each in `recipes/`), and the agent of a run's start."""
+"""Tested recipes of environment, agent, warm start and learning, one YAML file each; and the agent that a run starts from."""
 
 from __future__ import annotations
 
@@ -72,8 +72,7 @@ def find_recipe(env_id: str) -> Recipe | None:
 
 
 def complete_tiny(agent: AgentSettings, env_id: str, warm_start: WarmStartSettings | None) -> AgentSettings:
-    """Complete the settings of a tiny agent by the recipe of its environment. With a warm start of its own it follows no
-    recipe."""
+    """Complete the settings of a tiny agent by the recipe of its environment. If a warm start is given, no recipe is used."""
     recipe = find_recipe(env_id) if warm_start is None else None
     if recipe is None:
         return agent
@@ -91,7 +90,7 @@ def prepare_agent(
     """
     from fedagentgym.learning.pretrain import pretrain_model, start_tiny
 
-    learner = agent.model_copy(update={"harness": None})  # a program has no part in imitation
+    learner = agent.model_copy(update={"harness": None})  # a harness has no part in imitation
     if starts_from_nothing(agent):
         recipe = find_recipe(env_id)
         settings = warm_start or (recipe.warm_start if recipe is not None else WarmStartSettings())

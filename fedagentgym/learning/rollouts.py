@@ -5,7 +5,7 @@ episode before the following turn. The environment's seed and the agent's random
 (task and copy), not on its row: the same seed gives the same episodes for any number of rows, up to the agent's arithmetic (see
 `agents/protocols.py` on floating point).
 
-`regrade` grades another party's episodes by replaying their actions, as a server does with answers from clients: the tokens are
+`regrade` grades another party's episodes by replaying their actions, as a server does with answers from clients. The tokens are
 kept; rewards, scores and the end of an episode are those of the environment that replays it.
 """
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class RolloutStats:
-    """The time that was spent, and the amount that was played."""
+    """The environment steps and tokens that were played, and the seconds that the agent and the environment took."""
 
     steps: int = 0
     tokens: int = 0
@@ -69,7 +69,7 @@ class Mismatch(NamedTuple):
 
 class Rollouts(NamedTuple):
     """The episodes, grouped by drawn task in the given order, and their statistics. If their tokens were scored again, `mismatch`
-    compares both scores. If a program played them, `program` counts its calls and what became of them."""
+    compares both scores. If a harness played them, `program` counts its calls and their outcomes."""
 
     groups: tuple[Group, ...]
     stats: RolloutStats
@@ -85,7 +85,7 @@ class Rollouts(NamedTuple):
         return [trajectory for group in self.groups for trajectory in group]
 
     def compute_metrics(self) -> dict[str, float]:
-        """Means over the episodes, and the seconds of the rollout. Without episodes, as where a program lost all, no means."""
+        """Means over the episodes, and the seconds of the rollout. If a harness has lost all episodes, there are no means."""
         episodes = self.trajectories
         turns = [turn for trajectory in episodes for turn in trajectory.turns]
         means = {
@@ -143,9 +143,9 @@ def collect(
         seed: Seed of the episodes and of the agent's draws.
         parallel: Episodes that are played at the same time.
         progress: The progress bar, which advances with each finished episode.
-        first: Number of the first task, if `tasks` is a part of a longer list: the episodes are those of the whole list.
-        drop_lost: Whether episodes that a program lost (`agent.harness`) are left out, as for learning; otherwise they count with
-            what they earned, as for an evaluation.
+        first: Number of the first task, if `tasks` is a part of a longer list; its episodes then equal those of the full list.
+        drop_lost: Whether episodes that a harness lost (`agent.harness`) are left out, as for learning; otherwise they count with
+            the rewards that they earned, as for an evaluation.
 
     Returns:
         `Rollouts`: `groups`, a tuple of `Trajectory` for each task in the given order; `trajectories`, the same in one list;
@@ -175,7 +175,7 @@ def collect(
     if isinstance(player, TokenAgent) and player.harness is not None:
         return _play_by_program(player, world, list(jobs), seed, progress, drop_lost)
     if getattr(world, "is_reported", False):
-        raise OptionError(f"{world.id} is played by programs alone: set agent.harness with world: own")
+        raise OptionError(f"{world.id} is played only by harnesses: set agent.harness with world: own")
     return here().share(
         lambda: _play(player, world, jobs, group_size, seed, parallel, progress), getattr(player, "policy", None)
     )
@@ -244,7 +244,7 @@ def _step_active(env: TextEnv, playing: Sequence[_ActiveEpisode], moves: Sequenc
 
 
 def _make_turn(env: TextEnv, before: Episode, move: Move, acts: tuple[str, ...], after: Sequence[Episode]) -> Turn:
-    """The turn of a reply, of its actions, and of the episode after each of them."""
+    """The turn that consists of a reply and its actions; `after` is the episode after each action."""
     views = [one.view for one in after]
     return Turn(
         observation=before.view.observation,
@@ -283,8 +283,8 @@ def _make_trajectory(played: _ActiveEpisode, numbers: Sequence[int] | None = Non
 def _play_by_program(
     agent: TokenAgent, env: TextEnv, jobs: Sequence[Job], seed: int, progress: Progress | None, drop_lost: bool
 ) -> Rollouts:
-    """Let the agent's program play. With `drop_lost`, lost episodes are left out, and then groups of which only one episode is
-    left; if fewer than half of all episodes are left, none is kept."""
+    """Let the agent's harness play. With `drop_lost`, lost episodes are left out, and then groups with only one episode left; if
+    fewer than half of all episodes are left, none is kept."""
     assert agent.harness is not None
     by_number, stats, clock = {job.number: job for job in jobs}, RolloutStats(), own_time()
     groups: dict[int, list[Trajectory]] = {}
@@ -367,10 +367,10 @@ def regrade_trajectory(env: TextEnv, trajectory: Trajectory) -> Trajectory:
 
 
 def play_acts(env: TextEnv, episode: Episode, acts: Sequence[str]) -> tuple[Episode, dict[str, Any]]:
-    """Play the actions of one turn, and return what the environment says of the turn: the values of these fields.
+    """Play the actions of one turn, and return the episode after them and the graded fields of the turn.
 
-    `reward` and `rewards` are sums, `score` is that after the last action, and `valid` is True if all actions were. A turn
-    without actions earns nothing, and its `valid` is left out. Actions after the end of the episode are not played.
+    `reward` and `rewards` are sums, `score` is the score after the last action, and `valid` is True if all actions were valid. A
+    turn without actions earns nothing, and its `valid` is left out. Actions after the end of the episode are not played.
     """
     rewards, reward, valid = dict.fromkeys(env.reward_names, 0.0), 0.0, list[bool]()
     for act in acts:

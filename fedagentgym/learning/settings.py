@@ -22,10 +22,10 @@ TaskOrder = Literal["drawn", "distinct", "epochs"]
 
 
 NO_ENDS = (
-    "learning.mask_truncated knows replies that were cut off by their last token, and a program ends replies by texts of its own:"
+    "learning.mask_truncated finds cut replies by their last token, and a harness ends replies with texts of its own:"
     " leave it out with agent.harness"
 )
-"""Why the two cannot be combined."""
+"""The error for `mask_truncated` together with a harness."""
 
 
 class KLSettings(Settings):
@@ -111,7 +111,7 @@ class LearningSettings(Settings):
         default="adamw",
         description="adamw, or sgd: plain gradient descent",
     )
-    learning_rate: float = Field(default=1e-6, ge=0, description="the optimizer's step size")
+    learning_rate: float = Field(default=1e-6, ge=0, description="the optimizer's learning rate")
     weight_decay: float = Field(default=0.01, ge=0, description="decay of the weights (sgd: added to the gradient)")
     betas: tuple[float, float] = Field(default=(0.9, 0.999), description="decay rates of AdamW's two moments")
     schedule: ScheduleSettings = Field(default=ScheduleSettings(), description="learning rate over the run")
@@ -121,7 +121,7 @@ class LearningSettings(Settings):
     dual_clip: float | None = Field(
         default=None,
         gt=1,
-        description="token, sequence, constant: where the advantage is negative, the loss is at most this many times its size",
+        description="token, sequence, constant: the loss of a negative advantage is at most this many times the advantage's size",
     )
     kl: KLSettings = Field(default=KLSettings(), description="KL term: a coefficient, or {coefficient, reference}")
     entropy: float = Field(default=0.0, ge=0, description="weight of an entropy bonus")
@@ -130,7 +130,7 @@ class LearningSettings(Settings):
     minibatch_rows: int | None = Field(
         default=None,
         ge=1,
-        description="rows of an optimizer step, in place of `minibatches`: a pass takes as many steps as that needs",
+        description="rows of an optimizer step, in place of `minibatches`; a pass then takes as many steps as it needs",
     )
     minibatch_fill: bool = Field(
         default=False,
@@ -144,8 +144,8 @@ class LearningSettings(Settings):
     )
     empty_minibatches: Literal["skip", "step"] = Field(
         default="skip",
-        description="mini-batches from which no token learns; skip: no optimizer step; step: one by moments, decay and methods'"
-        " own terms",
+        description="mini-batches from which no token learns; skip: no optimizer step; step: a step by moments, weight decay and"
+        " the method's own terms",
     )
     micro_tokens: MicroTokens = Field(
         default="auto",
@@ -173,7 +173,7 @@ class LearningSettings(Settings):
         description="importance weights between the engine that plays and the pass that learns: a name, or {name, clip_min, "
         "clip_max}; null: none",
     )
-    format_penalty: float = Field(default=0.1, ge=0, description="what a reply with a broken format costs")
+    format_penalty: float = Field(default=0.1, ge=0, description="penalty of a reply with a broken format")
     format_penalty_on: Literal["episode", "turn"] = Field(
         default="episode",
         description="what the penalty lowers before advantages are formed: the return of the whole episode, or that of the "
@@ -256,7 +256,7 @@ class LearningSettings(Settings):
 
 
 TEST_SPLITS = ("test", UNSEEN)
-"""The splits that choose nothing: neither settings nor the best round of a run."""
+"""The splits by which nothing is chosen, neither settings nor the best round of a run."""
 
 
 OWN_WORLD, EVERY_WORLD = "own_world", "every_world"
@@ -264,8 +264,8 @@ OWN_WORLD, EVERY_WORLD = "own_world", "every_world"
 
 
 class EvaluationSet(Settings):
-    """A set of tasks for evaluation. The name of an installed data set alone stands for that set; others name `split`, `env` or
-    `options`."""
+    """A set of tasks for evaluation. A set with only a name is the installed data set of that name; any other set gives `split`,
+    `env` or `options`."""
 
     name: str = Field(pattern=r"^[\w.-]{1,60}$", description="name of the set in records")
     env: str | None = Field(default=None, description="environment, its id or short name; null: that of the run")
@@ -284,12 +284,12 @@ class EvaluationSet(Settings):
         default=None,
         min_length=1,
         description="category of the run's tasks that this set evaluates in a client's own mixture, such as a mixture's member; "
-        "null: the one of its name, if there is one",
+        "null: the category with the set's name, if there is one",
     )
     select: bool | None = Field(
         default=None,
-        description="whether its success takes part in choosing the best round; null: unless its split is test or unseen, which"
-        " never do",
+        description="whether its success takes part in choosing the best round; null: yes, unless its split is test or unseen,"
+        " which never do",
     )
 
     @model_validator(mode="after")
@@ -383,9 +383,9 @@ class SupervisedSettings(Settings):
 
     steps: int = Field(default=400, ge=1, description="optimizer steps")
     batch_size: int = Field(default=16, ge=1, description="segments per step")
-    learning_rate: float = Field(default=2e-3, ge=0, description="AdamW's step size")
+    learning_rate: float = Field(default=2e-3, ge=0, description="AdamW's learning rate")
     matrix_rate: float | None = Field(
-        default=None, gt=0, description="Muon's step size for the layers' matrices; null: AdamW for these too"
+        default=None, gt=0, description="Muon's learning rate for the layers' matrices; null: AdamW for these too"
     )
     weight_decay: float = Field(default=0.01, ge=0, description="AdamW's decay")
     gradient_clip: float | None = Field(

@@ -1,8 +1,8 @@
-"""A policy of which each rank holds a part: FSDP2 gathers each decoder block when it is run, and reduces its gradient.
+"""A policy that is sharded over ranks by FSDP2, which gathers each decoder block when it runs and reduces its gradient.
 
-All ranks run the same program on the same rows. Each computes every n-th of a step's batches; a rank with fewer batches than the
-others makes empty passes, since every pass gathers weights from all. Gradients are summed, so they are those of the whole step.
-Rank 0 plays, on all weights, which are gathered for it before and released afterwards.
+All ranks run the same program on the same rows. Of n ranks, each computes every n-th batch of a step; a rank with fewer batches
+than the others makes empty passes, since every pass gathers weights from all ranks. Gradients are summed over ranks, so they are
+those of the whole step. Rank 0 plays with the full weights, which are gathered for it before and released afterwards.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def shard_agent(agent: TokenAgent, settings: ShardingSettings) -> TokenAgent:
             f"learning.sharding is for agents that torch plays and trains, {agent.name!r} is not one: set"
             " agent.rollouts=torch or leave out learning.sharding"
         )
-    if isinstance(whole.model, Decoder):  # its passes go around the blocks that gather
+    if isinstance(whole.model, Decoder):  # its passes bypass the blocks that gather weights
         model = whole.model.to_transformers()
         whole = TorchPolicy(model, whole.tokenizer, name=whole.name, context_length=whole.context_length)
     return replace(agent, policy=ShardedPolicy(whole, settings.offload))
 
 
 class ShardedPolicy(SharedModel):
-    """One rank's part of a policy: a `TrainablePolicy` and its `Passes`, on every rank alike.
+    """One rank's part of a policy, which is both a `TrainablePolicy` and its own `Passes`.
 
     Every rank has loaded the same whole policy, and keeps its part.
     """
@@ -113,7 +113,7 @@ class ShardedPolicy(SharedModel):
 
     @contextlib.contextmanager
     def gathered(self) -> Iterator[None]:
-        """All weights on rank 0 for the duration of a block; the others send their parts and keep no more."""
+        """Gather all weights on rank 0 for the duration of a block; the other ranks keep only their parts."""
         if self._gathered:
             yield
             return
@@ -142,7 +142,7 @@ class ShardedPolicy(SharedModel):
         return self.device.type == "cuda"
 
     def find_limits(self, micro_tokens: int | Literal["auto"]) -> PassLimits:
-        """The limits of the smallest of the devices, computed once."""
+        """The smallest limits of all devices, computed once."""
         if micro_tokens not in self._limits:
             found = find_pass_limits(self.model, self.device, micro_tokens)
             least = torch.tensor(found, dtype=torch.int64, device=self.mesh.device_type)
@@ -254,8 +254,8 @@ _NOTHING = Row(
 
 
 def deal_batches(batches: Sequence[Sequence[int]], lengths: Sequence[int], ranks: int) -> list[list[list[int]]]:
-    """The batches of each rank, balanced: the largest are halved until each rank has as many, and batches that run at the
-    same time have similar sizes. The first rank never has fewer than another.
+    """The batches of each rank, balanced: the largest are halved until all ranks have the same number, if possible, and batches
+    that run at the same time have similar sizes. The first rank never has fewer than another.
 
     >>> deal_batches([[0, 1, 2, 3]], [5, 5, 5, 5], 2)
     [[[0, 1]], [[2, 3]]]

@@ -1,4 +1,4 @@
-"""The tiny agents in the package: which exist, how they are made, and whether their recipes still make them.
+"""The tiny agents in the package: their list, how they are made, and the check that their recipes still make them.
 
 They are in `agents/shipped`, one folder for each recipe named here, so that an agent is available right after installation.
 `fedagentgym pretrain tiny --ship` makes the files, `pretrain tiny --check` makes the agents again and compares. On the same
@@ -34,7 +34,8 @@ _PACKED = ("*.json", "*.safetensors")
 
 
 class Comparison(NamedTuple):
-    """A shipped agent and one just made by the same recipe. `bits`: both machines are alike, so the weights must be equal."""
+    """A shipped agent and one just made by the same recipe. `bits` is True if both were made on machines that are alike, so that
+    the weights must be equal."""
 
     name: str
     bits: bool

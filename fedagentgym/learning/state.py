@@ -84,8 +84,8 @@ class LocalReport:
 
 
 COSTS = ("episodes", "scored", "env_steps", "optimizer_steps")
-"""The metrics that count what was taken: episodes to learn from, episodes that are only scored, steps of the environment, and
-steps of the optimizer."""
+"""The metrics that count costs: episodes to learn from, episodes that are only scored, steps of the environment, and steps of the
+optimizer."""
 SUMMED_METRICS = frozenset({"update/skipped", "update/empty", "groups", "groups/constant", *COSTS})
 """Metrics that are counts: a report over several steps sums them."""
 
@@ -94,7 +94,7 @@ AfterStep = Callable[[StepReport], "Mapping[str, float] | None"]
 
 
 def get_trainable_policy(agent: Player) -> TrainablePolicy:
-    """The policy of an agent whose weights are in this process."""
+    """The policy of an agent whose weights are in this process; any other agent is refused."""
     from fedagentgym.agents.protocols import TrainablePolicy as Trainable
 
     policy = getattr(agent, "policy", None)

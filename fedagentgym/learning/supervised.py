@@ -74,7 +74,7 @@ class Example(NamedTuple):
 def make_examples(
     trajectories: Iterable[Trajectory], observation_weight: float = 0.1, *, imitate_noise: bool = False
 ) -> list[Example]:
-    """One example per segment that has something to imitate."""
+    """One example per segment in which any token has a weight."""
     examples = []
     for trajectory in trajectories:
         wanted = np.array([turn.learn or imitate_noise for turn in trajectory.turns], dtype=np.bool_)
@@ -117,7 +117,7 @@ class SupervisedTraining:
     def run(
         self, data: Sequence[Example], seed: int, progress: Progress | None = None, *, steps: int | None = None
     ) -> list[float]:
-        """All steps, or only so many; returns the loss of each."""
+        """Take all steps of the settings, or only `steps`; return the loss of each."""
         if not data:
             raise DataError("there are no demonstrations")
         losses = []
@@ -131,7 +131,7 @@ class SupervisedTraining:
         return losses
 
     def train_step(self, batch: Sequence[Example]) -> float:
-        """One step; a non-finite loss changes nothing and is returned."""
+        """Take one step and return its loss; weights change only if the loss and the gradient are finite."""
         self._weights.acquire()
         settings = self.settings
         factor = settings.schedule.compute_factor(self.step, settings.steps)
@@ -182,8 +182,8 @@ def find_layer_matrices(policy: TrainablePolicy) -> set[str]:
 
 
 def _iter_batches(lengths: Sequence[int], size: int, count: int, rng: np.random.Generator) -> Iterator[list[int]]:
-    """Endless batches of examples of similar length, for little padding: each pass is a new order, `count` batches are drawn
-    at a time (they may end one pass and begin the next), sorted by length, cut, and shuffled."""
+    """Endless batches of examples of similar length, for little padding. Each pass has a new order. The examples of `count`
+    batches are drawn at a time (they may end one pass and begin the next), sorted by length, cut into batches, and shuffled."""
     queue: list[int] = []
     while True:
         while len(queue) < size * count:

@@ -1,14 +1,14 @@
 """The record of an episode: the turns that people read, the token segments on which the loss is computed, and its line on disk.
 
-One type serves both contexts. In `session` an episode has one segment; in `window` it has one per turn; if a program plays, any
-number. The tokens that the agent chose are those whose mask is true; `Turn.tokens` gives how many of them, in order, belong to
-each turn. A row of the loss is a segment, with an advantage for each of these tokens.
+One type serves both values of `agent.context`. With `session` an episode has one segment, with `window` one per turn; if a
+harness plays, it has any number. The tokens that the agent chose are those whose mask is true; `Turn.tokens` gives how many of
+them, in order, belong to each turn. A row of the loss is a segment, with an advantage for each of these tokens.
 
-On disk an episode is one JSON line. It holds what `about` says of all episodes of a file (environment, pool, agent, policy) and
-the episode: its task, seed, outcome and turns in the order of time. A turn has the observation, the reply with its number of
-`tokens` and the `segment` of the episode that holds them, the `acts` that the reply led to (one, in environments of this
-package), and what these earned. A *brief* line leaves out what a replay gives back: the seed, observations and admissible
-actions. Texts may hold halves of characters (lone surrogates), as where a reply was cut: JSON has an escape for them.
+On disk an episode is one JSON line. It holds the fields of `about`, which are the same in all lines of a file (environment, pool,
+agent, policy), and the episode: its task, seed, outcome and turns in the order of time. A turn has the observation, the reply
+with its number of `tokens` and the `segment` that holds them, the `acts` that the reply led to (one, in environments of this
+package), and the rewards of these. A *brief* line leaves out what a replay restores: the seed, observations and admissible
+actions. Texts may hold lone surrogates, for example where a reply was cut; JSON has an escape for them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Segment(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """Observation and reply of one turn, the actions that the reply led to in their order, and the reward of these."""
+    """The observation and reply of one turn, the actions that the reply led to, in order, and the reward of these actions."""
 
     observation: str
     reply: str
@@ -75,7 +75,7 @@ class Turn(NamedTuple):
     score: float = 0.0
     tokens: int = 0
     learn: bool = True
-    """False: noise put into a demonstration, which is played but not imitated."""
+    """False for noise in a demonstration, which is played but not imitated."""
     admissible: tuple[str, ...] = ()
     """The listed actions, for people who read the episode; not part of messages."""
     segment: int = 0
@@ -185,8 +185,8 @@ def to_plain(trajectory: Trajectory, *, segments: bool = True, admissible: bool 
 
 
 def from_plain(plain: Mapping[str, Any], *, brief: bool = False) -> Trajectory:
-    """The inverse of `to_plain`; validated, since messages come from other machines. A brief one has no seed and no
-    observations."""
+    """The inverse of `to_plain`; the values are validated, since messages come from other machines. A brief episode has no seed
+    and no observations."""
     try:
         turns = tuple(_parse_turn(turn, brief=brief) for turn in _take(plain, "turns", list))
         segments = tuple(_parse_segment(segment) for segment in plain.get("segments", ()))
@@ -238,7 +238,7 @@ def _parse_turn(plain: Mapping[str, Any], *, brief: bool) -> Turn:
 
 
 def _take(plain: Mapping[str, Any], name: str, kind: type[Kind]) -> Kind:
-    """A field, which is of this type; a whole number may stand where a number is expected."""
+    """A field of the expected type; a whole number is accepted as a `float`."""
     value = plain[name]
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
@@ -323,7 +323,8 @@ def map_tokens_to_turns(trajectory: Trajectory) -> list[NDArray[np.int64]]:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A sequence of token ids; `own` are the positions of the agent's tokens in it, the other arrays run along them."""
+    """A sequence of token ids; `own` are the positions of the agent's tokens in it. The other arrays have an entry for each of
+    these tokens, except for `allowed_ids`, which lists the allowed tokens of all of them, or are empty."""
 
     ids: NDArray[np.int64]
     own: NDArray[np.int64]
@@ -333,12 +334,12 @@ class Row:
     allowed_counts: NDArray[np.int32]
     played: NDArray[np.float32] = field(default_factory=lambda: NO_LOGPROBS)
     weight: float = 1.0
-    """Its weight where rows are averaged."""
+    """The row's weight in a mean over rows."""
     values: NDArray[np.float64] = field(default_factory=lambda: NO_VALUES)
     returns: NDArray[np.float64] = field(default_factory=lambda: NO_VALUES)
-    """With a value head, the value of the state before each of these tokens when the step began, and what it should be."""
+    """With a value head, `values` of the states before the own tokens when the step began, and their targets (`returns`)."""
     foreign: bool = False
-    """True if another policy said it, in other tokens."""
+    """True if another policy generated the text, in other tokens."""
 
     @property
     def active(self) -> bool:
@@ -347,7 +348,7 @@ class Row:
 
 
 def build_rows(groups: Sequence[Group], advantages: Sequence[PerTurn], *, by_episode: bool = False) -> list[Row]:
-    """The rows of all groups, in order. With `by_episode` the rows of an episode count as one together."""
+    """The rows of all groups, in order. With `by_episode` the weights of an episode's rows add up to 1."""
     rows = [
         row
         for group, per_turn in zip(groups, advantages, strict=True)
@@ -390,7 +391,7 @@ def leave_out_cut_replies(
         stop_ids: The tokens that end a reply.
 
     Returns:
-        The rows with the other tokens as their own, and the number of replies that were left out.
+        The rows with only the remaining tokens as their own, and the number of replies that were left out.
     """
     kept, cut = [], 0
     segments = ((one, number) for group in groups for one in group for number in range(len(one.segments)))
@@ -457,7 +458,7 @@ def read_lines(path: str | Path) -> Iterator[Line]:
 
 
 def parse_lines(texts: Iterable[str], where: str) -> Iterator[Line]:
-    """The same for lines that were read already, without their ends; `where` is for messages."""
+    """Like `read_lines`, for lines that were already read, without their ends; `where` names their source in messages."""
     for number, text in enumerate(texts, start=1):
         place = f"{where}, line {number}"
         check_line(text.encode("utf-8", "surrogatepass"), place)

@@ -1,11 +1,12 @@
 """The weights of a learner, on a model that several learners share, and the optimizers that update them.
 
-One model is in memory, and it holds the weights of one learner at a time. Whoever loads other weights first lets the present
-owner save its own (`TrainablePolicy.claim`); the owner loads them again with `acquire` when it is used next. So a learner
-never computes with another's weights, and nothing is copied as long as one learner is used at a time.
+One model is in memory, and it holds the weights of one learner at a time. Before other weights are loaded, the present owner
+saves its own (`TrainablePolicy.claim`); it loads them again with `acquire` when it is used next. So a learner never computes
+with another's weights, and nothing is copied as long as only one learner is used.
 
-The optimizer updates the model's own parameters, or float32 masters if the model has a narrower dtype: bfloat16 has eight bits,
-a step of 1e-6 on a weight of 0.02 rounds to nothing, and a run would not move. The masters are what a learner sends and stores.
+The optimizer updates the model's own parameters, or float32 masters if the model has a narrower dtype. In bfloat16, with eight
+significant bits, a step of 1e-6 on a weight of 0.02 would round to nothing, and the weights would not move. A learner sends and
+stores the masters.
 
 Tensors may be sharded over several devices. Then every rank calls these functions in the same order, and has the same arrays.
 """
@@ -35,7 +36,7 @@ NARROW_DTYPES = (torch.bfloat16, torch.float16)
 class OwnedWeights:
     """The trainable parameters of one learner, in full precision.
 
-    `values` are the unrounded values of a narrow model, which already holds their rounded values.
+    `values` are weights in full precision for a model of a narrow dtype, which already holds them rounded.
     """
 
     def __init__(self, policy: TrainablePolicy, values: Arrays | None = None) -> None:
@@ -56,7 +57,7 @@ class OwnedWeights:
             )
 
     def save_weights(self) -> None:
-        """Copy what only the model holds: another owner's weights are about to be loaded."""
+        """Copy the weights that only the model holds, since another owner's weights are about to be loaded."""
         wide = (name for name in self._parameters if name not in self._narrow)
         self._saved = {name: self._parameters[name].detach().clone() for name in wide}
 
@@ -88,11 +89,11 @@ class OwnedWeights:
             self._parameters[name].copy_(self.full[name])
 
     def clone(self) -> Tensors:
-        """Copies as tensors, wherever the weights are."""
+        """Copies as tensors, also while the model holds other weights."""
         return {name: value.detach().clone() for name, value in (self.full | (self._saved or {})).items()}
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Copies as plain arrays, wherever the weights are."""
+        """Copies as plain arrays, also while the model holds other weights."""
         return {name: to_array(value) for name, value in (self.full | (self._saved or {})).items()}
 
 
@@ -137,7 +138,7 @@ class Optimizer(Protocol):
 
 
 MAX_TOGETHER = 1 << 19
-"""Values that are stepped in one call: each needs a temporary copy of as many."""
+"""About the number of values that are stepped in one call, which needs a temporary copy of them."""
 
 
 class AdamW:
@@ -215,7 +216,7 @@ def list_groups(parameters: Mapping[str, Tensor]) -> tuple[list[Tensor], list[Te
 
 
 def get_moments(optimizer: Optimizer, parameters: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
-    """Both moments of every parameter and the number of steps taken; empty before the first step, and if there are none."""
+    """Both moments of every parameter and the number of its steps; empty before the first step and for SGD, which has none."""
     known = {name: optimizer.state[value] for name, value in parameters.items() if optimizer.state.get(value)}
     if not known:
         return {}
@@ -260,17 +261,17 @@ def load_momenta(optimizer: Optimizer, matrices: Mapping[str, Tensor], arrays: M
 
 
 def make_muon(matrices: Sequence[Tensor], rate: float) -> torch.optim.Optimizer:
-    """Muon without decay, for whole matrices, or for parts of which each rank holds some rows."""
+    """Muon without weight decay, for whole matrices or for sharded ones."""
     if any(is_sharded(matrix) for matrix in matrices):
         return ShardedMuon(matrices, rate)
     return torch.optim.Muon(list(matrices), lr=rate, weight_decay=0.0)
 
 
 class ShardedMuon(torch.optim.Optimizer):
-    """`torch.optim.Muon`, one matrix after the other, each gathered, updated as a whole, and split again.
+    """`torch.optim.Muon` for sharded matrices: each in turn is gathered, updated as a whole, and split again.
 
-    Muon orthogonalises a matrix's momentum: on a part of the matrix it would be another step. Each rank keeps its part of the
-    momentum.
+    Muon orthogonalises a matrix's momentum, so its step on a part of the matrix would be another one. Each rank keeps its part
+    of the momentum.
     """
 
     def __init__(self, matrices: Sequence[Tensor], rate: float) -> None:

@@ -146,7 +146,7 @@ def test_the_line_of_a_users_hook_that_fails_is_named(
         ),
         ("FINISH", "parameters.popitem()", "the aggregation rule last left out the parameter"),
         ("FINISH", "return 3", "the aggregation rule last is to give a ServerState, got '3'"),
-        ("RUN_ROUND", "return None", "run_round of Mine is to return a RoundResult, got 'None'"),
+        ("RUN_ROUND", "return None", "run_round of Mine must return a RoundResult, got 'None'"),
         (
             "RUN_ROUND",
             "result = replace(result, state=replace(state, parameters={}))",

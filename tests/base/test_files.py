@@ -271,5 +271,5 @@ def test_the_folder_in_which_one_is_has_a_name_and_is_not_replaced(
     assert locate_replaced(Path("new")) == tmp_path / "outer" / "inner" / "new"
     assert locate_replaced(Path("../new")) == tmp_path / "outer" / "new"
     for one in (".", "..", "../inner", str(tmp_path)):
-        with pytest.raises(OptionError, match="is replaced as a whole, and you are in it"):
+        with pytest.raises(OptionError, match="cannot be replaced, since you are in it"):
             locate_replaced(Path(one))

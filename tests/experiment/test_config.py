@@ -287,12 +287,12 @@ def test_all_cores_are_for_a_single_process() -> None:
 def test_an_unknown_name_may_be_that_of_a_plugin_which_was_not_named(settings: dict[str, Any]) -> None:
     """A forgotten plugin is the usual cause, unless a known name is nearly the same."""
     plain = {"name": "x", "env": {"id": "Guess"}, "partition": {"clients": 2}, "agent": "tiny"}
-    with pytest.raises(FedAgentGymError, match=r"'zzz': known are .*; a file of your own is named by --plugin FILE"):
+    with pytest.raises(FedAgentGymError, match=r"'zzz': known are .*; load a file of your own with --plugin FILE"):
         load_config({**plain, **settings})
 
 
 def test_so_may_an_unknown_agent_or_sampler(capsys: pytest.CaptureFixture[str]) -> None:
-    said = "; a file of your own is named by --plugin FILE"
+    said = "; load a file of your own with --plugin FILE"
     with pytest.raises(FedAgentGymError, match=f"'zzz': known are .*{said}"):
         make_agent("zzz")
     with pytest.raises(FedAgentGymError, match=f"'zzz': known are .*{said}"):

@@ -193,7 +193,7 @@ def try_own_agent() -> None:
     )
     said = " ".join(said.split())
     assert "making a tiny agent for fedagentgym/Guess-v0 (40 demonstrations, 4 steps" in said, said
-    assert "progress shows the time left" in said and "without these settings the package's is taken" in said, said
+    assert "progress shows the time left" in said and "without these settings the package's agent is used" in said, said
 
 
 def try_own_pool() -> None:

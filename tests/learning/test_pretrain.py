@@ -155,7 +155,7 @@ def test_pretrain_and_eval_take_a_model_by_name(base: Path, capsys: pytest.Captu
     with contextlib.chdir("made"):
         again = ["pretrain", str(base), "--env", "Guess", *words, *chosen[:-2], "--out", ".", "--force"]
         assert main(["--quiet", *again]) == 2
-        assert "is replaced as a whole, and you are in it" in capsys.readouterr().err
+        assert "cannot be replaced, since you are in it" in capsys.readouterr().err
     for wrong, told in (
         ("nobodys", "unknown agent 'nobodys'"),
         ("smollm", "did you mean 'smollm2'"),

@@ -93,12 +93,12 @@ def test_a_configuration_of_ones_own_starts_from_it(env: dict[str, Any], name: s
 @pytest.mark.parametrize(
     ("source", "change", "said"),
     [
-        ("demo", "warm_start.steps=499", "made otherwise"),
-        ("tiny-alfworld", "agent.template=standard", r"made otherwise \(agent.template\)"),
+        ("demo", "warm_start.steps=499", "has other settings"),
+        ("tiny-alfworld", "agent.template=standard", r"has other settings \(agent.template\)"),
         (
             "tiny-alfworld",
             "env.options.size=small",
-            "other options only; that for fedagentgym/ALFWorld-v0 --env-set size=tiny is there",
+            "other options only; the one for fedagentgym/ALFWorld-v0 --env-set size=tiny comes with",
         ),
         ("tiny-mixture", "seed=0", "the package has none for this environment"),
     ],

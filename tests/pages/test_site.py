@@ -208,7 +208,7 @@ def test_the_folder_in_which_one_is_is_not_replaced(
     monkeypatch.chdir(tmp_path)
     for place in (".", str(tmp_path)):
         assert main(["leaderboard", "build", str(results / "agents"), "--out", place]) == 2
-        assert "is replaced as a whole, and you are in it" in capsys.readouterr().err
+        assert "cannot be replaced, since you are in it" in capsys.readouterr().err
     assert not list(tmp_path.parent.glob("*.new")) and not list(tmp_path.iterdir())
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path / "below")

@@ -1,7 +1,7 @@
-"""Where clients run: what a backend does, the backends by name, and their options.
+"""The interface of backends, which run the clients, the registered backends, and their options.
 
-`in_process` runs the clients in this process or in worker processes (`workers`). `flower_deployment` reaches them on machines of
-their own, by the messages of `flower_wire` and a worker that stays there (`resident`).
+`in_process` runs the clients in this process or in worker processes (`workers`). `flower_deployment` reaches clients on their
+own machines through the messages of `flower_wire`; a worker keeps running on each machine (`resident`).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Backend(Protocol):
             deadline: Seconds that each may take; None for no limit.
 
         Returns:
-            One reply per request, in the same order, each as soon as it is there. A client that fails, dies or is late is a
-            reply with that status.
+            One reply per request, in the same order, each as soon as it is available. For a client that fails, dies or is late
+            there is a reply with that status.
         """
 
     def commit(self, heads: Mapping[int, StateName]) -> None:
@@ -49,7 +49,7 @@ class Backend(Protocol):
         """Remove old client states; called after a round is committed.
 
         Args:
-            rounds: The state of each client after every round that is kept, which must stay.
+            rounds: For every round that is kept, the state of each client after it. These states must stay.
         """
 
     def close(self) -> None:
@@ -58,7 +58,7 @@ class Backend(Protocol):
 
 OpenBackend = Callable[..., Backend]
 """Takes the application's specification and, by keyword, `folder`, `workers`, `application`, `device_per_worker`, `together`
-if that is set, and the entries of `federation.options`: further keywords are the backend's options."""
+if that is set, and the entries of `federation.options`. Its further keyword parameters are the backend's options."""
 
 BACKENDS = Registry(
     "backend",
@@ -79,7 +79,7 @@ class BackendOptions(Settings):
 
 
 def load_options(name: str, options: Mapping[str, object]) -> dict[str, Any]:
-    """`federation.options` as the keywords of a registered backend: an unknown one or a wrong value is one sentence."""
+    """`federation.options` as keyword arguments of a registered backend; an unknown option or wrong value is an error."""
     given = next((key for key in options if key in COMMON_KEYWORDS), None)
     if given is not None:
         hint = "leave it out" if given in GIVEN_BY_RUN else f"see federation.{given}"

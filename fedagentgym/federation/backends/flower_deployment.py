@@ -3,12 +3,12 @@
 The server loop runs inside Flower's ServerApp, which provides its grid to this backend. On a client's machine the ClientApp is
 a thin proxy to the resident worker (`resident.py`), which keeps model, tasks and states: only messages are sent, never states.
 
-Which node runs which client: the nodes are queried, and their replies are claims. Flower's node key proves that a reply comes
+The server asks every node which clients it runs, and the replies are only claims. Flower's node key proves that a reply comes
 from a node that the server's owner has registered, not that this node is the client that it claims to be. Two nodes that claim
-one client therefore stop the run; `federation.options.nodes`, which assigns clients to nodes by number, takes precedence.
+the same client therefore stop the run, unless `federation.options.nodes` assigns clients to nodes by number.
 
 The same app runs in Flower's simulation (`flwr run` without a deployment). A simulated node stands for the clients whose number
-leaves its `partition-id` as remainder by `num-partitions`; it keeps nothing, so states are sent with requests.
+modulo `num-partitions` is its `partition-id`. It keeps nothing, so states are sent with requests.
 """
 
 from __future__ import annotations
@@ -59,20 +59,20 @@ _MAX_CLAIM_LENGTH = 1 << 20
 
 
 class Claim(NamedTuple):
-    """The clients for which a node stands: those named, or every `partitions`-th from `first` on if it is simulated."""
+    """The clients for which a node stands: those it names or, if it is simulated, every `partitions`-th from `clients[0]` on."""
 
     clients: tuple[int, ...]
     partitions: int = 0
 
     def choose(self, clients: Iterable[int]) -> list[int]:
-        """Those of these clients for which the node stands."""
+        """The clients among the given ones for which the node stands."""
         if self.partitions:
             return [client for client in clients if client % self.partitions == self.clients[0]]
         return sorted(set(clients) & set(self.clients))
 
 
 def make_claim(clients: Iterable[int], partitions: int = 0) -> Any:
-    """The record in which a node names its clients, or a simulated one its partition."""
+    """The record in which a node names its clients, or a simulated node its partition."""
     parts = {"clients": ",".join(map(str, clients)).encode("ascii")}
     return make_record({**parts, "partitions": str(partitions).encode("ascii")} if partitions else parts)
 
@@ -253,14 +253,14 @@ class FlowerNodes(StateStore):
         return replies
 
     def close(self) -> None:
-        """The grid belongs to the ServerApp."""
+        """Close nothing: the grid belongs to the ServerApp."""
 
 
 def client_app(trusted: Sequence[str] = ()) -> Any:
     """The ClientApp: a thin proxy. Flower starts a process for every message; state that must persist is in the resident worker.
 
-    `trusted` are the applications for which the app is made; the owner of the machine may add others by `trust`. The server reads
-    the texts of errors, which may quote paths and tasks: what fails here is written to the node's own log.
+    `trusted` are the applications for which the app is made; the owner of the machine may add others by `trust`. The text of an
+    error may quote paths and tasks, so it is written to the node's own log and not sent to the server.
     """
     flower = require("flwr.app", "flower")
     app = require("flwr.clientapp", "flower").ClientApp()

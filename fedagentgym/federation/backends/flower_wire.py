@@ -1,8 +1,8 @@
 """Requests and replies as Flower messages, the same in simulation and in a deployment.
 
-A Flower message carries one record with our canonical bytes, as arrays, which Flower cuts into pieces: a message may be larger
-than what gRPC or a database takes at once. Flower reports a dead client only after a
-minute or more, so we wait ourselves, up to the deadline of the call; there is one reply per request.
+A Flower message carries one record of arrays that hold our canonical bytes. Flower sends an array in pieces, so a message may be
+larger than what gRPC or a database takes at once. Flower reports a dead client only after a minute or more, so this module keeps
+its own time and waits until the deadline of the call; there is one reply per request.
 
 Neither side trusts the other. A record must hold exactly our parts, as bytes; a reply must come from the node that was called
 and name the request that it answers; otherwise the call of that node's client fails, and no other client is affected.
@@ -83,7 +83,7 @@ def decode_reply(content: Any, request: Request) -> Reply:
 
 
 def make_record(parts: Mapping[str, bytes]) -> Any:
-    """The record of these parts. Flower takes no empty array, so the shape says how many of the bytes count."""
+    """The record of these parts. Flower accepts no empty array, so an empty part is one byte with the shape (0,)."""
     flower = require("flwr.app", "flower")
     arrays = {name: flower.Array("uint8", (len(part),), RECORD, part or _NOTHING) for name, part in parts.items()}
     return flower.RecordDict({RECORD: flower.ArrayRecord(arrays)})
@@ -103,7 +103,7 @@ def read_record(content: Any, needed: Collection[str], optional: Collection[str]
             raise DataError("a Flower message whose parts are not bytes")
         empty = shape == (0,) and data == _NOTHING
         if not empty and shape != (len(data),):
-            raise DataError("a Flower message whose parts are not as long as they say")
+            raise DataError("a Flower message with a part whose length differs from its shape")
         parts[name] = b"" if empty else data
     return parts
 
@@ -138,9 +138,9 @@ def send_and_receive(
 
 
 def _parse_answer(answer: Any, node: int, request: Request, seconds: float) -> Reply:
-    """The reply, or why there is none: a node that vanished or an app that crashed is an error of Flower's.
+    """The reply in a node's answer. Flower answers with an error for a node that vanished or an app that crashed.
 
-    A client reports how long it computed; its report is used up to the time measured here.
+    A client reports how long it computed, which counts up to the time measured here.
     """
     if answer.has_error():
         reason = clean_text(answer.error.reason or f"code {answer.error.code}", 4 * MAX_ERROR_LENGTH, lines=True)

@@ -1,7 +1,7 @@
 """The default backend: clients one after the other in this process, or in a pool of worker processes.
 
-Both encode and decode every message and state, so bytes and dtypes are those of a real federation, and both give the same
-bits.
+Both ways encode and decode every message and state, so bytes and dtypes are those of a real federation. Their results are equal
+bit for bit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def open_backend(
         workers: Number of worker processes; 0 runs the clients in this process.
         application: The client side, if it is built already; used without workers.
         device_per_worker: Devices that the workers take in turn.
-        together: Clients that roll out in one batch, without workers.
+        together: Number of clients that roll out in one batch; ignored with workers.
 
     Returns:
         The backend; close it after use.
@@ -56,7 +56,7 @@ class SequentialBackend(StateStore):
     Args:
         application: The client side of the run: its operations and resources.
         folder: Where client states are stored; by default in memory.
-        together: Clients that run together.
+        together: Number of clients that run together.
     """
 
     def __init__(self, application: Application[Any], folder: Path | None = None, together: int = 1) -> None:

@@ -4,12 +4,12 @@ Flower's ClientApp is only a proxy to it. The two communicate over a Unix socket
 worker starts when first needed, serves one request at a time, and ends after some time without requests.
 
 States never leave the machine. A successful reply is stored before it is sent: a repeated request (a message delivered again, or
-a server that resumed from its last commit) gets the stored reply. States belong to the application of their run: a request with
-another application neither starts from them nor removes them.
+a server that resumed from its last commit) gets the stored reply. States belong to the application of their run, and a request
+with another application does not start from them. The states of the `KEPT_RUNS` runs that were served last are kept.
 
 A request comes from the server, which does not own this machine: nothing in it ends the worker, names a file, or chooses code
-beyond what `NodeConfig` allows, and tracebacks stay in `worker.log`. A machine that holds tasks of its own sends the server
-the texts of `RefusedError`s only, and goes on with a run only while its tasks are unchanged.
+beyond what `NodeConfig` allows, and tracebacks stay in `worker.log`. If a machine holds its own tasks, only the texts of
+`RefusedError`s are sent to the server, and a run continues only while the tasks are unchanged.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ HIDDEN = "it failed on its own machine: see worker.log there"
 class NodeConfig:
     """The choices of the owner of a client's machine: its clients, the folder of its states, the code that it runs.
 
-    The server names the application to build; it is built only if it is in `trust`, to which the app adds the one it was made
-    for. A whole package is never trusted: a module's name leads to all that it imports. Plugins are loaded only if they are
-    named here, and `accept` alone says which protections of the sandbox may be missing. `harness` is the program that plays if
-    the run plays with one, in this many `processes`. `tasks` are the owner's files of tasks
-    that the machine holds itself, one for each client.
+    The server names the application to build. It is built only if `trust` names it; the app adds the application that it was
+    made for. A whole package is never trusted, since everything that its modules import would be reachable. Plugins are loaded
+    only if they are named here, and only `accept` decides which protections of the sandbox may be missing. `harness` is the
+    command of the program that plays in runs with a harness, and `processes` the number of its processes. `tasks` are the files
+    of tasks that the machine itself holds, one for each client.
     """
 
     folder: Path
@@ -84,7 +84,8 @@ class NodeConfig:
 
     @classmethod
     def from_node_config(cls, node: Mapping[str, Any]) -> NodeConfig:
-        """From a SuperNode's `--node-config`: clients="3,4" workplace="/var/lib/fedagentgym", or tasks="/srv/client.yaml"."""
+        """Read a SuperNode's `--node-config`, such as clients="3,4" workplace="/var/lib/fedagentgym"; a machine that holds its
+        own tasks has tasks="/srv/client.yaml" in place of clients."""
         tasks = tuple(str(Path(file).absolute()) for file in str(node.get("tasks", "")).split(",") if file)
         held = {int(_load_held(file).client): file for file in tasks}
         if len(held) < len(tasks):
@@ -253,7 +254,7 @@ class ResidentWorker:
     def _answer(self, request: Request, recipe: ApplicationSpec) -> tuple[dict[str, Any], bytes]:
         if request.client not in self.place.clients:
             raise RefusedError(f"client {request.client} is not on this machine")
-        header = replace(request, kept=()).to_header()  # the same call, whatever else is kept by now
+        header = replace(request, kept=()).to_header()  # a repeated call may differ in `kept`
         asked = bytes_digest(encode({**header, "recipe": recipe.plain()}) + request.body)
         application = self._get_application(recipe)
         store = self._get_store(digest(recipe.plain()))
@@ -330,7 +331,7 @@ class ResidentWorker:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serve requests one after the other, until none came for the idle time; a second worker of one folder ends at once."""
+    """Serve requests one after the other, until none came for the idle time; a second worker for the folder ends at once."""
     place = NodeConfig.from_node_config(decode(bytes.fromhex(arguments[0])))
     log_to_stderr()
     with (place.folder / "worker.lock").open("w") as lock:

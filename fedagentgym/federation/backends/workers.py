@@ -3,9 +3,9 @@
 Every worker builds the application once and keeps its tasks and models in memory. It has one request at a time, so that its death
 or delay concerns one client; a worker that dies is replaced and its request is sent once more from the stored state.
 
-The pipe carries frames of bytes, never pickles: first the application's specification, answered when the application is built;
-then for each request a header, the state if there is one, and the message, answered by a header, the message and the new state.
-The reader of a frame limits its length, so an oversized answer is refused unread.
+The pipe carries frames of bytes, never pickles. The first frame is the application's specification, which is answered when the
+application is built. Each request is a header, the state if there is one, and the message; its answer is a header, the message
+and the new state. The reader of a frame limits its length, so an oversized answer is refused unread.
 
 A worker runs code whose faults the server's process must survive: a malformed answer is refused, and a worker that stops in the
 middle of a frame counts as dead after `STALL_SECONDS`. In both cases only the request's client fails.
@@ -53,7 +53,7 @@ log = get_logger(__name__)
 MAX_TRIES = 2
 HEADER_LIMIT = 1 << 20
 STALL_SECONDS = 30
-"""The time for which a frame may be incomplete without new bytes: both ends are on one machine."""
+"""The time for which an incomplete frame may receive no new bytes; it is short, since both ends are on one machine."""
 ONE_THREAD_VARIABLES = dict.fromkeys(
     ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
 )
@@ -74,7 +74,7 @@ class _InFlight:
 
 @dataclass
 class _Batch:
-    """One running call: waiting requests, requests in flight by worker, and replies that earlier ones hold up."""
+    """One running call: waiting requests, requests in flight by worker, and replies that wait for earlier ones."""
 
     waiting: list[tuple[int, Request, int]]
     replies: dict[int, Reply] = field(default_factory=dict)
@@ -108,7 +108,8 @@ class WorkerPoolBackend(StateStore):
             raise
 
     def _send(self, batch: _Batch) -> None:
-        """Give every idle worker a request, its own client's if one is near; no reply waits long for earlier ones."""
+        """Give every idle worker a request, preferably of a client that it has served. Only the next few requests are sent, so
+        that no reply waits long for earlier ones."""
         last = batch.handed_out + _AHEAD * len(self._workers)
         for slot in range(len(self._workers)):
             near = [k for k, (index, _, _) in enumerate(batch.waiting) if index < last]

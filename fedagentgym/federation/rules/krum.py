@@ -1,4 +1,4 @@
-"""Krum, the one update that lies closest to its nearest others, and Multi-Krum (Blanchard et al. 2017).
+"""Krum, which takes the update that lies closest to its nearest neighbours, and Multi-Krum (Blanchard et al. 2017).
 
     score of k  =  sum of the n - f - 2 smallest squared distances from theta_k to the other theta_j
     theta       =  Krum: the theta_k with the smallest score; of equal ones the first
@@ -22,7 +22,7 @@ from fedagentgym.federation.message import Parameters, squared_distance
 
 
 class Krum(AggregationRule):
-    """The update with the smallest sum of squared distances to its nearest others."""
+    """The update with the smallest sum of squared distances to its nearest neighbours."""
 
     name: Literal["krum"] = "krum"
     needs_all: ClassVar[bool] = True
@@ -33,7 +33,7 @@ class Krum(AggregationRule):
         return 2 * self.byzantine + 3 if self.byzantine else 1
 
     def count_chosen(self, updates: int) -> int:
-        """Return how many of so many updates are averaged."""
+        """Return how many of this number of updates are averaged."""
         return 1
 
     def begin(self, state: ServerState) -> KrumStep:
@@ -55,7 +55,7 @@ class MultiKrum(Krum):
 
 
 class KrumStep:
-    """All updates of a round, of which the mean of the best is taken; weights are ignored."""
+    """Collects all updates of a round and takes the mean of the best; weights are ignored."""
 
     def __init__(self, state: ServerState, rule: Krum) -> None:
         self._state, self._rule = state, rule

@@ -4,7 +4,7 @@
     h_k      =  q F_k^(q-1) |L (theta - theta_k)|^2  +  L F_k^q
     theta    =  theta - sum_k p_k Delta_k / sum_k p_k h_k
 
-which is a step from theta towards the mean of theta_k weighted by p_k F_k^q, the shorter the further clients moved. p_k is the
+This is a step from theta towards the mean of theta_k weighted by p_k F_k^q; it is shorter if clients moved further. p_k is the
 client's weight, 1 unless the method weighs its clients. Here F_k is 1 - success over the episodes that the client plays to
 learn from; the paper takes the loss of theta before the client moves.
 """
@@ -36,7 +36,9 @@ class QFedAvg(LossRule):
         description="L: the greater, the shorter the step; the paper takes 1 / learning rate of SGD",
     )
     epsilon: float = Field(
-        default=1e-10, gt=0.0, description="added to every loss; below q = 1 a client without failures stops all others"
+        default=1e-10,
+        gt=0.0,
+        description="added to every loss; if it is small and q is below 1, one client without failures stops the step of all",
     )
 
     def begin(self, state: ServerState, losses: Sequence[float] = ()) -> QFedAvgStep:
@@ -44,7 +46,7 @@ class QFedAvg(LossRule):
 
 
 class QFedAvgStep:
-    """The running mean, and how far of the way to it the step goes."""
+    """The running mean, and the share of the way to it that the step takes."""
 
     def __init__(self, state: ServerState, rule: QFedAvg, losses: Sequence[float]) -> None:
         self._state, self._rule, self._losses = state, rule, iter(losses)
