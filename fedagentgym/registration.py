@@ -1,5 +1,5 @@
-"""Registration of gymnasium ids. Every id uses one entry point, which resolves `client_split=` and `client=` before it
-calls the class, so that environments need no notion of clients."""
+"""Registration of gymnasium ids. All ids share one entry point. It resolves `client_split=` and `client=` before it makes
+the environment, so that classes of environments need not know about clients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ENTRY_POINT = "fedagentgym.registration:make_env"
 def register_all() -> None:
     """Register with gymnasium every environment of the registry, and the ids that installed packages announce.
 
-    Repeated calls have no effect; nothing is imported.
+    Repeated calls have no effect, and no environment's module is imported.
     """
     for name in (*ENVIRONMENTS.names(), *list_announced_ids()):
         _register_with_gymnasium(name)
@@ -48,7 +48,8 @@ def register_env(env_id: str, target: str | type, *, replace: bool = False) -> N
         replace: Whether an id that exists is replaced.
 
     Raises:
-        OptionError: If the id has another form, exists, or is not the class's `id`, or the target is a text of another form.
+        OptionError: If the id has another form, exists and `replace` is false, or differs from the class's `id`, or if a
+            `target` given as text is not of the form `module:Class`.
 
     Examples:
         >>> register_env("me/Maze-v0", "my_package.maze:MazeEnv")  # doctest: +SKIP
@@ -74,7 +75,7 @@ def register_sampler(name: str, target: Any, *, replace: bool = False) -> None:
         replace: Whether a name that exists is replaced.
 
     Raises:
-        OptionError: If the name exists, or the target is a text of another form.
+        OptionError: If the name exists and `replace` is false, or if a `target` given as text has another form.
     """
     _load_registry("fedagentgym.partitions", "SAMPLERS").register(name, target, replace=replace)
 
@@ -89,7 +90,7 @@ def register_agent(name: str, target: str | type[Agent] | AgentFactory, *, repla
         replace: Whether a name that exists is replaced.
 
     Raises:
-        OptionError: If the name exists, or the target is a text of another form.
+        OptionError: If the name exists and `replace` is false, or if a `target` given as text has another form.
     """
     _load_registry("fedagentgym.agents", "AGENTS").register(name, target, replace=replace)
 
@@ -103,7 +104,7 @@ def register_advantage(name: str, target: str | type[AdvantageEstimator], *, rep
         replace: Whether a name that exists is replaced.
 
     Raises:
-        OptionError: If the name exists, or the target is a text of another form.
+        OptionError: If the name exists and `replace` is false, or if a `target` given as text has another form.
     """
     _load_registry("fedagentgym.learning.advantages", "ADVANTAGES").register(name, target, replace=replace)
 
@@ -112,13 +113,13 @@ def register_objective(name: str, target: str | Objective, *, replace: bool = Fa
     """Register an objective of a group of episodes, for `learning.objectives` in configurations.
 
     Args:
-        name: Name in configurations. Components of an environment's rewards come first: choose another name than theirs.
+        name: Name in configurations. A component of an environment's rewards with the same name takes precedence.
         target: A function that takes a group, a tuple of `Trajectory`, and returns one number for each of its episodes, or
             `"module:function"`.
         replace: Whether a name that exists is replaced.
 
     Raises:
-        OptionError: If the name exists, or the target is a text of another form.
+        OptionError: If the name exists and `replace` is false, or if a `target` given as text has another form.
     """
     _load_registry("fedagentgym.learning.advantages", "OBJECTIVES").register(name, target, replace=replace)
 
@@ -132,7 +133,7 @@ def register_loss(name: str, target: str | type[PolicyLoss], *, replace: bool = 
         replace: Whether a name that exists is replaced.
 
     Raises:
-        OptionError: If the name exists, or the target is a text of another form.
+        OptionError: If the name exists and `replace` is false, or if a `target` given as text has another form.
     """
     _load_registry("fedagentgym.learning.losses", "LOSSES").register(name, target, replace=replace)
 
@@ -146,7 +147,7 @@ def register_aggregation(name: str, target: str | type[AggregationRule], *, repl
         replace: Whether a name that exists is replaced.
 
     Raises:
-        OptionError: If the name exists, or the target is a text of another form.
+        OptionError: If the name exists and `replace` is false, or if a `target` given as text has another form.
     """
     _load_registry("fedagentgym.federation.aggregation", "AGGREGATION_RULES").register(name, target, replace=replace)
 
@@ -161,7 +162,7 @@ def register_backend(name: str, target: str | OpenBackend, *, replace: bool = Fa
         replace: Whether a name that exists is replaced.
 
     Raises:
-        OptionError: If the name exists, or the target is a text of another form.
+        OptionError: If the name exists and `replace` is false, or if a `target` given as text has another form.
     """
     _load_registry("fedagentgym.federation.backends", "BACKENDS").register(name, target, replace=replace)
 
@@ -176,7 +177,7 @@ def register_tracker(name: str, target: str | Callable[..., Tracker], *, replace
         replace: Whether a name that exists is replaced.
 
     Raises:
-        OptionError: If the name exists, or the target is a text of another form.
+        OptionError: If the name exists and `replace` is false, or if a `target` given as text has another form.
     """
     _load_registry("fedagentgym.experiment.trackers", "TRACKERS").register(name, target, replace=replace)
 
@@ -190,7 +191,7 @@ def register_template(name: str, target: str | type[Template], *, replace: bool 
         replace: Whether a name that exists is replaced.
 
     Raises:
-        OptionError: If the name exists, or the target is a text of another form.
+        OptionError: If the name exists and `replace` is false, or if a `target` given as text has another form.
     """
     _load_registry("fedagentgym.agents.text.prompts", "TEMPLATES").register(name, target, replace=replace)
 
@@ -204,7 +205,7 @@ def register_algorithm(name: str, target: str | type[BaseAlgorithm[Any]], *, rep
         replace: Whether a name that exists is replaced.
 
     Raises:
-        OptionError: If the name exists, or the target is a text of another form.
+        OptionError: If the name exists and `replace` is false, or if a `target` given as text has another form.
     """
     _load_registry("fedagentgym.algorithms", "ALGORITHMS").register(name, target, replace=replace)
 
@@ -212,8 +213,8 @@ def register_algorithm(name: str, target: str | type[BaseAlgorithm[Any]], *, rep
 def make_env(
     env_id: str, *, client_split: ClientSplit | str | Path | None = None, client: int | None = None, **options: Any
 ) -> TextEnv:
-    """The entry point for `gymnasium.make`. With `client_split=` and `client=`: the tasks and the variant of one client, and
-    beside them only options that change no task."""
+    """The entry point for `gymnasium.make`. With `client_split=` and `client=`, the environment has the tasks and the variant
+    of that client, and accepts only further options that change no task."""
     if (client_split is None) != (client is None):
         raise OptionError("client_split= and client= belong together: give both or neither")
     if client_split is None or client is None:
