@@ -1,4 +1,4 @@
-"""Whose code failed: the line of a user's own code in an error, and what the hook that was called expects."""
+"""Attribution of errors to a user's own code: the line that failed, and what the package expects of the hook that it called."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _INSTALLED = tuple(
     if name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
 _MISFIT = re.compile(r"\A([\w.<>]+)\(\) (?:takes|missing|got an unexpected|got multiple values|got some)\b")
-"""Python's own sentences of a call that does not fit a function's parameters, with the qualified name of the function."""
+"""Python's messages for a call that does not match a function's parameters; they begin with the function's qualified name."""
 _MISSING = re.compile(r"\(\) missing \d+ required [\w-]+ arguments?: (.*)")
 _TAKEN = re.compile(r"\(\) takes (?:from \d+ to )?(\d+) positional argument")
 _CALLERS = (_PACKAGE / "cli" / "guard.py",)
-"""Files that call a whole command; what they call is no hook of a user."""
+"""Files of the package that run whole commands; functions that they call are not a user's hooks."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Blame:
     Attributes:
         file: The file.
         line: The line.
-        hook: The user's function that this package called, with its class.
-        expected: How the package calls it and what that should give, if a class of the package says so; else empty.
-        signature: The function with its parameters, if the error is that the call does not fit them; else empty.
+        hook: The qualified name of the user's function that this package called.
+        expected: The signature and the summary of the package's method that the function overrides; else empty.
+        signature: The function with its parameters, if the error is that the call does not match them; else empty.
     """
 
     file: Path
@@ -56,7 +56,7 @@ class Blame:
 
 
 def find_blame(error: BaseException) -> Blame | None:
-    """Find the place in a user's code, called by this package, in which the error arose; installed code is not a user's."""
+    """Find the place of an error in a user's code that this package called; installed packages are not a user's code."""
     frames = list(traceback.walk_tb(error.__traceback__))
     files = [Path(frame.f_code.co_filename) for frame, _ in frames]
     own = [place for place, file in enumerate(files) if _is_of_user(file)]
@@ -86,10 +86,10 @@ def _shorten(name: str) -> str:
 
 
 def _find_misfit(error: BaseException, caller: FrameType) -> Blame | None:
-    """The user's function that the last frame called in a way that does not fit its parameters."""
+    """The user's function that the last frame called with arguments that do not match its parameters."""
     if not isinstance(error, TypeError) or (said := _MISFIT.match(str(error))) is None:
         return None
-    # the youngest first: if a notebook's cell was run again, several have one name
+    # the youngest first: after a notebook's cell was run again, several functions have the same name
     alive = [one for generation in range(3) for one in reversed(gc.get_objects(generation))]
     functions = [
         one
@@ -119,7 +119,7 @@ def _find_misfit(error: BaseException, caller: FrameType) -> Blame | None:
 
 
 def _agrees(function: FunctionType, sentence: str) -> bool:
-    """Return whether Python can have said this of a function; several may have one name, such as `<lambda>`."""
+    """Return whether Python's message can be about this function; several functions may share a name, such as `<lambda>`."""
     code = function.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     if (missing := _MISSING.search(sentence)) is not None:
@@ -130,7 +130,7 @@ def _agrees(function: FunctionType, sentence: str) -> bool:
 
 
 def _holds(value: Any, function: FunctionType) -> bool:
-    """Return whether a value is this function, one of its methods, or an object of a class with it, under whatever name."""
+    """Return whether a value is this function, a bound method of it, or a class or object that has it under any name."""
     if _unwrap(value) is function:
         return True
     classes = (value if issubclass(type(value), type) else type(value)).__mro__
@@ -143,7 +143,7 @@ def _unwrap(value: Any) -> Any:
 
 
 def _find_expected(owner: type, name: str) -> str:
-    """The signature and the first sentence of the method of this package that a user's method replaces."""
+    """The signature and the first paragraph of the docstring of the package's method that a user's method overrides."""
     for base in owner.__mro__[1:]:
         method = vars(base).get(name)
         function = getattr(method, "__func__", method)

@@ -1,8 +1,8 @@
-"""The processes that a run is computed in: one, or the ranks that `torchrun` started, which hold a part of the model each.
+"""The processes that compute a run: a single one, or the ranks that `torchrun` started, each of which holds a part of the model.
 
-`here()` is what this process belongs to: `OneProcess`, or `Torchrun` within `join`. Ranks run the same program in step. Rank 0
-alone plays, reads clocks and signals, writes and prints; the others receive what it found (`share`). All ranks compute alike
-what follows from the same values. If a rank is lost or fails alone, all ranks end.
+`here()` returns a `Torchrun` inside of `join`, and a `OneProcess` otherwise. Ranks run the same program in step. Only rank 0
+plays episodes, reads clocks and signals, writes files and prints; the other ranks receive its results (`share`). From the same
+values, all ranks compute the same results. If a rank is lost or fails alone, all ranks end.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from fedagentgym.base.errors import OptionError, ProcessUnusableError, describe_
 
 T = TypeVar("T")
 EXCHANGE_TIMEOUT = timedelta(minutes=30)
-"""The time for which ranks wait for each other within a computation that all of them make."""
+"""The time for which ranks wait for each other in a collective operation."""
 PLAY_TIMEOUT = timedelta(days=7)
-"""The time for which the others wait for rank 0; if rank 0 ends, its closed connections tell them."""
+"""The time for which the other ranks wait for rank 0; if rank 0 ends, they notice its closed connections at once."""
 FAILURE_TIMEOUT = timedelta(seconds=20)
-"""The time for which a rank that failed waits for the others to have failed alike."""
+"""The time for which a failed rank waits for the other ranks to fail too."""
 
 
 class Place(NamedTuple):
-    """The place of a process among its ranks, as `torchrun` writes it into the environment."""
+    """The rank of a process and the numbers of ranks, as `torchrun` sets them in environment variables."""
 
     rank: int
     size: int
@@ -41,7 +41,7 @@ class Place(NamedTuple):
 
 
 def find_place(environment: Mapping[str, str] = os.environ) -> Place | None:
-    """The place among the processes that `torchrun` started; None for a process that it did not start.
+    """The place of this process among those that `torchrun` started; None for a process that `torchrun` did not start.
 
     >>> find_place({"RANK": "1", "WORLD_SIZE": "2"})
     Place(rank=1, size=2, machine_size=2)
@@ -58,12 +58,12 @@ def find_place(environment: Mapping[str, str] = os.environ) -> Place | None:
 
 
 class OneProcess:
-    """A run in this process alone: what is shared is simply made."""
+    """A run in this process alone, where `share` simply calls its function."""
 
     rank: int = 0
     size: int = 1
     device: Any = None
-    """The device of a rank; None where the configuration chooses one."""
+    """The device of a rank; None if the configuration chooses the device."""
     shards: ClassVar[bool] = False
     """True if every process holds a part of the model and gets its signals from torchrun."""
     alone: bool = False
@@ -72,28 +72,28 @@ class OneProcess:
     """The command that starts such a run."""
 
     def share(self, make: Callable[[], T], policy: object = None) -> T:
-        """Return what rank 0 makes, while the others wait; an error, or Ctrl-C on rank 0, is raised on all ranks.
+        """Call `make` on rank 0 while the other ranks wait, and return its result on all ranks.
 
-        While it is made, all weights of a sharded `policy` are gathered.
+        An error, or Ctrl-C on rank 0, is raised on all ranks. During the call, all weights of a sharded `policy` are gathered.
         """
         return make()
 
     def make_first(self, make: Callable[[], T]) -> T:
-        """Return what `make` makes: first on rank 0, then on the others, which find what it left in caches."""
+        """Call `make` on rank 0 first and then on the other ranks, which find the caches filled; return its result."""
         return make()
 
     def check_alike(self, error: BaseException) -> None:
-        """Do nothing if every rank has failed; raise `ProcessUnusableError` if this one failed alone or lost another."""
+        """Do nothing if every rank has failed; raise `ProcessUnusableError` if this rank failed alone or lost another one."""
 
     @contextlib.contextmanager
     def own_folder(self, folder: Path, *, filled: bool) -> Iterator[Path]:
-        """The folder itself on rank 0; on the others a temporary one, removed at the end: a copy if `filled`, else not made
-        yet."""
+        """Yield the folder itself on rank 0. Other ranks get a temporary folder that is removed at the end: a copy if `filled`,
+        otherwise a path that does not exist yet."""
         yield folder
 
 
 class Torchrun(OneProcess):
-    """The ranks as one of them sees them."""
+    """A sharded run, as seen from one of its ranks."""
 
     shards = True
 
@@ -120,7 +120,7 @@ class Torchrun(OneProcess):
                     if self._interrupted:
                         raise KeyboardInterrupt
                     made = make()
-                    pickle.dumps(made)  # all ranks learn of an object that cannot be sent, as of any other error
+                    pickle.dumps(made)  # an object that cannot be sent is an error on all ranks, like any other
                     sent = [(made, None)]
                 except BaseException as failure:
                     error = _make_sendable(failure)
@@ -148,7 +148,7 @@ class Torchrun(OneProcess):
         try:
             distributed.monitored_barrier(self._failures, timeout=FAILURE_TIMEOUT)
         except RuntimeError:
-            # gloo names its source file alone
+            # gloo raises a plain RuntimeError, recognisable only by its source file in the text
             lost = isinstance(error, distributed.DistError) or "/gloo/" in str(error)
             what = "lost another rank, which has ended" if lost else f"failed alone ({describe_error(error)})"
             raise ProcessUnusableError(
@@ -166,13 +166,13 @@ class Torchrun(OneProcess):
                 place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedagentgym-rank-"))) / "run"
                 if filled:
                     shutil.copytree(folder, place)
-            distributed.barrier(self._objects)  # rank 0 changes the folder only when all have copied it
+            distributed.barrier(self._objects)  # rank 0 changes the folder only after all ranks have copied it
             yield place
 
     @contextlib.contextmanager
     def take_signals(self) -> Iterator[None]:
-        """Rank 0 alone reacts to Ctrl-C and SIGTERM: at once while it computes alone, else when it next does, since the others
-        would wait for it within a common computation."""
+        """Let only rank 0 react to Ctrl-C and SIGTERM: at once while it computes alone, otherwise at its next `share`, since the
+        other ranks would wait for it in a collective operation."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -204,15 +204,15 @@ _here: OneProcess = OneProcess()
 
 
 def here() -> OneProcess:
-    """The process or group of ranks that this process belongs to."""
+    """Return the process or group of ranks that this process belongs to."""
     return _here
 
 
 @contextlib.contextmanager
 def join(place: Place, kind: str) -> Iterator[None]:
-    """Be one of the ranks for the duration of a block; each rank takes the device of this `kind` with its own number.
+    """Join the group of ranks for the duration of a block; each rank uses the device of this `kind` whose number is its rank.
 
-    A failure of the block is passed on if all ranks failed alike; otherwise it becomes a `ProcessUnusableError`.
+    An error in the block is raised unchanged if all ranks failed; otherwise it becomes a `ProcessUnusableError`.
     """
     global _here
     import torch

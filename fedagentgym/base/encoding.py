@@ -1,7 +1,8 @@
 """The one canonical form of values: text for digests, bytes for what is sent or stored.
 
-`canonical_json` gives one text per plain value, so a digest of it identifies the value. `encode` gives one byte string per
-value that may also hold numpy arrays and bytes; it is what messages, client states and commits are made of. Layout:
+`canonical_json` gives every plain value exactly one text, so the digest of that text identifies the value. `encode` gives every
+value exactly one byte string; such values may also hold numpy arrays and bytes. Messages, client states and commits are encoded
+values. Their layout:
 
     magic "FAG1" | length of header, 8 bytes | header: canonical JSON | arrays, little-endian, C order, one after the other
 
@@ -70,7 +71,7 @@ def bytes_digest(data: bytes | memoryview) -> str:
 
 
 def file_digest(path: str | Path) -> str:
-    """The sha256 of a file's bytes; of a folder, over its files by sorted relative path."""
+    """The sha256 of a file's bytes; for a folder, that of the paths and digests of its files, sorted by path."""
     path = Path(path)
     try:
         if path.is_dir():
@@ -89,10 +90,10 @@ def encode(value: Any) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """The canonical bytes of a value in memory: the head and the arrays that follow it.
+    """The canonical bytes of a value in memory, in pieces: the head and the arrays that follow it.
 
     Bytes that stay in this process, are hashed, or are written to a file need not be joined first. `admitted` holds the
-    declarations against which a reader has checked these bytes; they cannot change, so one check is enough.
+    declarations against which a reader has checked these bytes; the bytes cannot change, so one check is enough.
     """
 
     head: bytes
@@ -121,7 +122,7 @@ class Pieces:
 
 
 def encode_pieces(value: Any, *, fixed: bool = True) -> Pieces:
-    """The pieces of `encode`. If `fixed`, they cannot change afterwards: an array that is still writable is copied."""
+    """The bytes of `encode`, in pieces. If `fixed`, they cannot change afterwards: an array that is still writable is copied."""
     arrays: list[np.ndarray[Any, Any]] = []
     tree = _flatten(value, arrays, 0)
     header = {"tree": tree, "arrays": [[array.dtype.str, list(array.shape)] for array in arrays]}
@@ -208,7 +209,7 @@ def read_header(data: bytes | memoryview, *, limit: int | None = None, header_li
 
 
 def decode(data: bytes | memoryview | Pieces, *, limit: int | None = None, header_limit: int | None = None) -> Any:
-    """The value of `encode`; arrays are read-only views of `data`. A wrong length is refused before decoding."""
+    """The value that `encode` was given; its arrays are read-only views of `data`. A wrong length is refused before decoding."""
     header = read_header(data.head if isinstance(data, Pieces) else data, limit=limit, header_limit=header_limit)
     if len(data) != header.total:
         raise DataError(f"encoded value declares {header.total} bytes, {len(data)} are there")
@@ -264,7 +265,7 @@ def _check_depth(depth: int) -> None:
 
 
 def _check_leaf(value: Any) -> Any:
-    """A plain value other than a container, if it has an encoding."""
+    """Return a plain value other than a container, if it has an encoding; otherwise raise a `DataError`."""
     if isinstance(value, str) and not value.isascii():
         try:
             value.encode("utf-8")

@@ -15,7 +15,7 @@ class FedAgentGymError(Exception):
 
 
 class UnknownNameError(FedAgentGymError):
-    """A name that is not in its registry, pool or table; the sentence gives the nearest name that is."""
+    """A name that is not in its registry, pool or table; the message suggests the closest known name."""
 
 
 class OptionError(FedAgentGymError):
@@ -23,7 +23,7 @@ class OptionError(FedAgentGymError):
 
 
 class OutOfRangeError(OptionError, IndexError):
-    """An index that is out of range; also an `IndexError`, as Python's own sequences raise it."""
+    """An index that is out of range; also an `IndexError`, which Python's own sequences raise."""
 
 
 class DataError(FedAgentGymError):
@@ -31,19 +31,19 @@ class DataError(FedAgentGymError):
 
 
 class RefusedError(FedAgentGymError):
-    """A client's machine cannot take part, or its owner does not allow it. The server reads the sentence; it quotes no data."""
+    """A client's machine cannot take part, or its owner does not allow it. The message goes to the server and quotes no data."""
 
 
 class ProcessUnusableError(FedAgentGymError):
-    """A worker process lost something that all further work needs; it ends and a new one replaces it."""
+    """A process lost something that all its further work needs, and ends. A worker process is replaced by a new one."""
 
 
 class MissingExtraError(FedAgentGymError, ImportError):
-    """A library of an optional extra is not installed; the sentence names the extra. Also an `ImportError`."""
+    """A library of an optional extra is not installed; the message names the extra. Also an `ImportError`."""
 
 
 def find_closest_name(name: str, known: Iterable[str]) -> str | None:
-    """The known name most like `name`, if any is close enough to be what was meant."""
+    """The known name that is closest to `name`, or None if no name is similar enough."""
     candidates = list(known)
     by_lower = {candidate.lower(): candidate for candidate in candidates}
     matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
@@ -58,8 +58,9 @@ def join_names(names: Iterable[str], limit: int = 8) -> str:
 
 
 def unknown_name_error(kind: str, name: object, known: Iterable[str], *, registered: bool = False) -> UnknownNameError:
-    """The error for an unknown name, with the nearest known one and, unless there are very many, the list of all. `registered`:
-    users register such names in files of their own, and the file may not have been named.
+    """The error for an unknown name, which suggests the closest known name or lists known names.
+
+    With `registered`, users can register such names in plugin files; a message without a suggestion then mentions `--plugin`.
 
     >>> str(unknown_name_error("loss", "huber", ["ppo", "reinforce"], registered=True))
     "unknown loss 'huber': known are ppo, reinforce; a file of your own is named by --plugin FILE"
@@ -76,8 +77,8 @@ def unknown_name_error(kind: str, name: object, known: Iterable[str], *, registe
 
 
 def show_value(value: object) -> str:
-    """A value for a message, cut to a readable length; one that cannot be written (a number of thousands of digits, a
-    list nested too deeply) is named by its type."""
+    """A value as text for a message, cut to a readable length. If `str` fails (a number of thousands of digits, a list
+    nested too deeply), the text names the value's type."""
     try:
         return repr(str(value)[:80])
     except Exception:
@@ -96,7 +97,7 @@ def require_type(what: str, value: object, *kinds: type) -> None:
 
 
 def check_choice(kind: str, value: str, allowed: Iterable[str]) -> str:
-    """The value if it is one of the allowed ones."""
+    """Return the value if it is allowed; otherwise raise an `OptionError`."""
     if value not in allowed:
         raise OptionError(f"{kind} is one of {join_names(allowed)}, got {value!r}")
     return value
@@ -107,7 +108,9 @@ MAX_ERROR_LENGTH = 300
 
 
 def describe_error(error: BaseException, *, named: bool = True) -> str:
-    """Another library's error on one line, with the name of its class: it may have many lines, none, or a failing `__str__`.
+    """Another library's error on one line, with the name of its class if `named`.
+
+    The text of such an error may have many lines or be empty, and its `__str__` may fail.
 
     >>> describe_error(ValueError("two\\nlines"))
     'ValueError: two lines'
@@ -124,7 +127,7 @@ def describe_error(error: BaseException, *, named: bool = True) -> str:
     return f"{name}: {text}" if named else text
 
 
-# ---- texts of others in messages --------------------------------------------------------------------------------------
+# ---- foreign texts in messages ----------------------------------------------------------------------------------------
 
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
@@ -145,7 +148,7 @@ def is_clean_text(text: str) -> bool:
 
 
 def holds_halves(value: object) -> bool:
-    """Return whether a text in a plain value holds half of a character (a lone surrogate), which UTF-8 cannot hold.
+    """Return whether a text in a plain value holds half of a character (a lone surrogate), which UTF-8 cannot encode.
 
     >>> holds_halves({"a": ["\\ud800"]}), holds_halves({"a": ["\\U0001f600"]})
     (True, False)
@@ -167,7 +170,7 @@ def holds_halves(value: object) -> bool:
 
 
 def show_invisible_characters(text: str) -> str:
-    """A text without hidden characters: invisible characters and those that change the direction are shown by number.
+    """A text in which invisible characters, and those that change the writing direction, are replaced by their code points.
 
     >>> show_invisible_characters("pay \u202e01 euro")
     'pay ⟨U+202E⟩01 euro'

@@ -1,7 +1,7 @@
-"""Escaping of texts that others wrote, for each kind of output: titles, names, categories, tasks, file names, errors.
+"""Escaping of texts that others wrote (titles, names, categories, tasks, file names, errors), one function per kind of output.
 
-HTML is written by the templates of `fedagentgym.pages.render`, which escape every expression; JSON and YAML by their libraries.
-Each of the others has one function here.
+Some kinds need no function here: the HTML templates of `fedagentgym.pages.render` escape every expression, and so do the
+libraries that write JSON and YAML.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 def escape_markdown(text: str) -> str:
-    """A text as one line of Markdown that neither formats, nor holds HTML or a comment, nor ends a table's cell.
+    """A text as one line of Markdown, in which nothing acts as formatting, HTML, a comment or the end of a table's cell.
 
     >>> escape_markdown("a|b --> <i>")
     'a\\\\|b --\\\\> \\\\<i\\\\>'
@@ -31,7 +31,7 @@ def escape_markdown(text: str) -> str:
 
 
 def escape_csv(text: str) -> str:
-    """A text in a cell of a CSV file, which the writer quotes: one line that spreadsheets do not take for a formula.
+    """A text for a cell of a CSV file: one line that spreadsheets do not take for a formula. The CSV writer adds the quotes.
 
     >>> escape_csv("=1+1"), escape_csv("a, b")
     ("'=1+1", 'a, b')
@@ -41,7 +41,7 @@ def escape_csv(text: str) -> str:
 
 
 def quote_word(word: object) -> str:
-    """A path or name as one word of a command that is printed: a shell takes it as it is, and no command takes it for an option.
+    """A path or name as one word of a printed command, quoted for the shell and never mistaken for an option.
 
     >>> quote_word("runs/a b"), quote_word("-rf"), quote_word("$(id)")
     ("'runs/a b'", './-rf', "'$(id)'")
@@ -51,7 +51,7 @@ def quote_word(word: object) -> str:
 
 
 def add_plugins(command: str, plugins: Iterable[str]) -> str:
-    """A printed command with the code of the user's own without which it is refused.
+    """A printed command with a `--plugin` option for each of the user's plugins that it needs.
 
     >>> add_plugins("fedagentgym resume runs/mine", ["my methods.py", "mine.samplers"])
     "fedagentgym resume runs/mine --plugin 'my methods.py' --plugin mine.samplers"
@@ -60,7 +60,7 @@ def add_plugins(command: str, plugins: Iterable[str]) -> str:
 
 
 def escape_terminal(text: str) -> str:
-    """Lines on a terminal or in a log: control characters are shown, so that nothing moves the cursor or hides a line.
+    """A text for a terminal or a log, with control characters as escapes, so that it cannot move the cursor or hide a line.
 
     >>> escape_terminal("red \\x1b[31m")
     'red \\\\x1b[31m'

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and YAML and JSON that is read within limits; every fault is one sentence.
+"""Files that are written completely or not at all, and YAML and JSON that is read within limits. Every error is one sentence.
 
 Files and folders are written under a temporary name in the same folder, synced, and renamed; only `append_line` adds to a file.
 
@@ -34,7 +34,7 @@ MAX_TEXT = 1 << 28
 MAX_LINE = 1 << 26
 """The longest line of a JSON-lines file: 64 MiB."""
 MAX_UNPACKED = 1 << 33
-"""Maximum number of bytes of lines read from one file: a compressed file can expand to far more than its size."""
+"""Maximum number of bytes of lines that are read from one file."""
 CHUNK, UNPACKING_MEMORY = 1 << 20, 1 << 27
 """The bytes that are unpacked at a time, and the most memory that a compressed file may ask for."""
 PART = ".part"
@@ -126,7 +126,7 @@ def get_name(path: Path) -> str:
 
 
 def locate_replaced(folder: Path) -> Path:
-    """The whole path of a folder that is about to be replaced; the folder in which this process runs cannot be, nor one above."""
+    """The absolute path of a folder that is about to be replaced; the working directory and folders above it are refused."""
     place = folder.resolve()
     if Path.cwd().is_relative_to(place):
         raise OptionError(f"{format_path(folder)} is replaced as a whole, and you are in it: name a folder below it")
@@ -170,7 +170,7 @@ MAX_FOLDERS = 10_000
 
 def find_below(folder: Path, name: str, depth: int, skipped: str = "") -> Iterator[Path]:
     """The folders that hold a file of this name: the folder itself, or those at most `depth` levels below it. Links are not
-    followed, and nothing is looked for inside of what was found, or in folders called `skipped`."""
+    followed, and folders that were found or are called `skipped` are not searched further."""
     waiting, searched = [(folder, depth)], 0
     while waiting:
         place, levels = waiting.pop()
@@ -200,7 +200,7 @@ def remove_partial(folder: Path) -> None:
 
 @contextlib.contextmanager
 def open_plain(path: str | Path) -> Iterator[IO[bytes]]:
-    """Open a plain file for reading: a pipe would wait for ever, and a device may never end."""
+    """Open a plain file for reading; anything else is refused, since a pipe may block for ever and a device may never end."""
     path = Path(path)
     try:
         mode = path.stat().st_mode
@@ -246,7 +246,7 @@ def read_jsonl(path: str | Path) -> Iterator[tuple[int, Any]]:
 
 
 def read_json_line_texts(path: str | Path, *, halves: bool = False) -> Iterator[tuple[str, Any, str]]:
-    """Every line of a JSON-lines file: its place, its value, and its text. Nothing is skipped."""
+    """The place, the value and the text of every line of a JSON-lines file; an empty line is an error."""
     for _, where, line in _read_lines(path):
         value = parse_json(line, where, halves=halves)
         if not line.endswith(b"\n"):
@@ -267,7 +267,7 @@ def _read_lines(path: str | Path) -> Iterator[tuple[int, str, bytes]]:
 
 
 def check_line(line: bytes, where: str) -> None:
-    """Refuse a line that is too long, or has more lists and mappings than an honest one, before it is parsed."""
+    """Refuse a line that is too long or has too many lists and mappings, before it is parsed."""
     if len(line) > MAX_LINE:
         raise DataError(f"{where}: longer than the {MAX_LINE:,} bytes that a line may have")
     if line.count(b"[") + line.count(b"{") > MAX_CONTAINERS_IN_LINE:  # an empty list of two bytes takes sixty of memory
@@ -318,8 +318,8 @@ def sync(path: Path) -> None:
 
 
 def lock_file(file: IO[bytes] | IO[str] | int, *, wait: bool = False) -> bool | None:
-    """Lock an open file or folder until it is closed: true, or false if another process holds the lock and this one does not
-    wait. None if the file system has no locks."""
+    """Lock an open file or folder until it is closed, and return True. Return False if another process holds the lock and `wait`
+    is false, and None if the file system has no locks."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
@@ -332,7 +332,7 @@ def lock_file(file: IO[bytes] | IO[str] | int, *, wait: bool = False) -> bool | 
 
 
 def check_format(found: object, expected: str, where: str, what: str) -> None:
-    """Raise unless a file is of the expected format, a name that ends in a number: `fedagentgym/client-split/1`."""
+    """Raise unless a file has the expected format. A format is a name with a number: `fedagentgym/client-split/1`."""
     if found == expected:
         return
     name, _, number = expected.rpartition("/")
@@ -347,7 +347,7 @@ def check_format(found: object, expected: str, where: str, what: str) -> None:
 
 
 def stamp_file(path: str | Path) -> tuple[int, int, int]:
-    """Return what every write changes: the size, the modification time, and the change time, which cannot be set back."""
+    """Return values that every write changes: the size, the modification time, and the change time, which cannot be set back."""
     status = os.stat(path)  # noqa: PTH116 - called for thousands of files
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
@@ -359,7 +359,7 @@ MAX_CONTAINERS = 1 << 22
 MAX_DEPTH = 100
 """Maximum nesting of lists and mappings; what this package writes has about ten levels."""
 MAX_CHARACTERS = 1 << 16
-"""Maximum length of a YAML text: it is written by hand, and the parser needs seconds for much more."""
+"""Maximum length of a YAML text: such texts are written by hand, and the parser needs seconds for longer ones."""
 MAX_VALUES = 20_000
 """Maximum number of values in a YAML text; the values behind an alias are counted each time."""
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
@@ -368,7 +368,7 @@ _KINDS = ("null", "bool", "int", "float", "str", "seq", "map", "merge")
 
 def parse_json(text: str | bytes, where: str, *, halves: bool = False, deepest: int = MAX_DEPTH) -> Any:
     """The value of a JSON text with unique keys and finite numbers only, nested at most `deepest` levels deep; an error begins
-    with `where`. `halves` admits halves of characters (lone surrogates), which UTF-8 cannot hold."""
+    with `where`. `halves` admits halves of characters (lone surrogates), which UTF-8 cannot encode."""
     try:
         if isinstance(text, bytes):
             text = text.decode(json.detect_encoding(text))
@@ -452,7 +452,7 @@ def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_parse_float, parse_float=_parse_float, object_pairs_hook=_make_object)
-"""One for all texts: `json.loads` would build it again for every line."""
+"""The decoder for all texts; `json.loads` would make a new one for every line."""
 
 
 class _PlainLoader(yaml.SafeLoader):
@@ -466,8 +466,8 @@ _PlainLoader.yaml_implicit_resolvers = {
 
 
 def _count_values(node: Node, counted: dict[int, int | None]) -> int:
-    """The number of values that a node expands to; refuses what is not plain. `counted` holds None for nodes that are still
-    being counted, so meeting one of them again means a cycle."""
+    """The number of values that a node expands to; a value that is not plain is refused. `counted` holds None for nodes that are
+    still being counted, so meeting such a node again means a cycle."""
     if id(node) in counted:
         if (known := counted[id(node)]) is None:
             raise ValueError("a value contains itself")

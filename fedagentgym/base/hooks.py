@@ -1,4 +1,4 @@
-"""Hooks of base classes that a user's class misspells, so that it replaces nothing."""
+"""Detection of misspelt hooks: names in a user's class that were meant to override a hook of a base class, but do not."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 _PACKAGE = __name__.partition(".")[0]
 SHORT = 8
-"""Names of at most so many letters are alike if one letter differs; longer ones if two do."""
+"""Names of at most this many letters are alike if they are one edit apart, longer names if they are two edits apart."""
 
 log = logging.getLogger(__name__)
 
 
 class MisspeltHook(NamedTuple):
-    """A public name of a user's class that replaces nothing, and the one of a base that was probably meant."""
+    """A public name of a user's class that overrides nothing, and the name in a base class that was probably meant."""
 
     owner: type
     name: str
@@ -31,9 +31,9 @@ class MisspeltHook(NamedTuple):
 
 
 def find_misspelt_hooks(cls: type) -> Iterator[MisspeltHook]:
-    """Find the public names of a user's class that are almost those of a base of this package, and replace nothing.
+    """Find the public names of a user's class that resemble a name of one of this package's base classes, but override nothing.
 
-    A name is no misspelling if the user's classes define the one that it resembles too.
+    A name is no misspelling if the user's classes also define the name that it resembles.
     """
     own = [one for one in cls.__mro__ if not _is_of_package(one) and any(map(_is_of_package, one.__mro__))]
     bases = [one for one in cls.__mro__ if _is_of_package(one)]
@@ -51,7 +51,7 @@ def find_misspelt_hooks(cls: type) -> Iterator[MisspeltHook]:
 
 @cache
 def warn_of_misspelt_hooks(cls: type) -> None:
-    """Name each of them in the log, once for a class."""
+    """Log a warning for every misspelt hook of a class, once per class."""
     for found in find_misspelt_hooks(cls):
         log.warning("%s", found.describe())
 
@@ -62,7 +62,7 @@ def _list_names(cls: type) -> list[str]:
 
 
 def count_edits(first: str, second: str) -> int:
-    """The number of letters to add, leave out, replace or swap with the next one that lead from a name to another.
+    """The smallest number of edits between two names: letters added, left out, replaced or swapped with the next one.
 
     >>> count_edits("client_weight", "client_weights"), count_edits("begni", "begin")
     (1, 1)

@@ -1,7 +1,7 @@
-"""The Hugging Face Hub: a folder as a repository. Only what is called a push, a pull or a download opens a connection.
+"""The Hugging Face Hub: pushing a folder to a repository, and pulling it. Only a push, a pull or a download opens a connection.
 
-The library sets no limits: it waits as long as a server sends something or asks it to wait, and unpacks all that it gets. Here
-each answer has a maximum size and a minimum speed, and each call of a pull or a push has a total time.
+The library `huggingface_hub` sets no limits: it waits as long as a server sends data or asks it to wait, and unpacks all data.
+Here each answer has a maximum size and a minimum speed, and each call in a pull or a push has a time limit.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ MAX_BYTES: dict[Kind, int] = {"dataset": 4 << 30, "model": 64 << 30}
 MAX_ANSWER_BYTES = 1 << 26
 """Maximum size of an answer about a repository."""
 ASKING_SECONDS, TRANSFER_SECONDS, IDLE_SECONDS = 120.0, 6 * 3600.0, 60.0
-"""The time for a question, for a transfer, and for a pause in an answer."""
+"""The time limits of a request for metadata, of a transfer, and of a pause in an answer."""
 SLOWEST = 4096
-"""The lowest speed of an answer, in bytes a second, beyond the time of a pause."""
+"""The minimum speed of an answer in bytes per second, in addition to the time of one pause."""
 SLOWEST_PUSH = 1 << 16
-"""The speed, in bytes a second, by which a push of many bytes has more time than a pull."""
+"""The number of bytes for which a push gets one second more than a pull."""
 TAKEN = frozenset(
     f".{suffix}"
     for suffix in "csv gz html jinja json jsonl md npy npz parquet png safetensors txt yaml zip".split()  # noqa: SIM905
@@ -45,13 +45,13 @@ TAKEN = frozenset(
 
 
 LICENCE = "apache-2.0"
-"""The licence of generated tasks, and of what is made of them, if nothing else is said: that of this package."""
+"""The default licence of generated tasks and of data made from them, which is that of this package."""
 _LICENCE = re.compile(r"[a-z0-9]+([.+-][a-z0-9]+)*")
 _SIZES = (("n<1K", 10**3), ("1K<n<10K", 10**4), ("10K<n<100K", 10**5), ("100K<n<1M", 10**6), ("1M<n<10M", 10**7))
 
 
 def write_head(licence: str, tags: Sequence[str], rows: int, configs: Mapping[str, str]) -> str:
-    """The metadata of a data set's card, as the hub reads it: `configs` are files by name, with `rows` rows together."""
+    """The metadata of a data set's card in the hub's format; `configs` maps names to files, which have `rows` rows in total."""
     import yaml
 
     size = next((name for name, most in _SIZES if rows < most), "10M<n<100M")
@@ -61,7 +61,7 @@ def write_head(licence: str, tags: Sequence[str], rows: int, configs: Mapping[st
 
 
 def check_licence(name: str, setting: str = "--license") -> str:
-    """Check the form of a licence's name on the hub, and return it; the hub is not asked."""
+    """Check the form of the hub's name of a licence, and return the name; no request is sent to the hub."""
     if not _LICENCE.fullmatch(name):
         raise OptionError(
             f"{setting} is the hub's name of a licence, such as {LICENCE}, mit or other, got {show_value(name)}"
@@ -70,20 +70,20 @@ def check_licence(name: str, setting: str = "--license") -> str:
 
 
 def check_hub_name(name: str) -> str:
-    """The name of a repository, if it has the form OWNER/NAME."""
+    """Return the name of a repository if it has the form OWNER/NAME; otherwise raise an `OptionError`."""
     if not HUB_NAME.fullmatch(name) or ".." in name:
         raise OptionError(f"a repository of the hub is named OWNER/NAME, got {show_value(name)}")
     return name
 
 
 def push_folder(folder: Path, kind: Kind, name: str, *, private: bool = False) -> str:
-    """Make the repository if needed, and replace its files by those of this folder in one commit; returns its address. It may
-    take as long as a pull, and longer by what many bytes need over a slow line."""
+    """Create the repository if needed, replace its files by those of this folder in one commit, and return its address. The
+    time limit of the commit is that of a pull, plus one second for every `SLOWEST_PUSH` bytes."""
     check_hub_name(name)
     files = [(file.relative_to(folder).as_posix(), file) for file in sorted(folder.rglob("*")) if file.is_file()]
     refused = [path for path, _ in files if not _is_taken(path)]
     if refused:
-        raise DataError(f"{folder}: {refused[0]} is not a file of a kind that is pushed: {', '.join(sorted(TAKEN))}")
+        raise DataError(f"{folder}: {refused[0]} has none of the suffixes that are pushed: {', '.join(sorted(TAKEN))}")
     with open_hub(f"cannot push to {name}") as hub:
         api = hub.HfApi()
         call_within(ASKING_SECONDS, lambda: api.create_repo(name, repo_type=kind, private=private, exist_ok=True))
@@ -99,7 +99,8 @@ def push_folder(folder: Path, kind: Kind, name: str, *, private: bool = False) -
 
 
 def pull_folder(name: str, folder: Path, check: Callable[[Path], object], *, revision: str | None = None) -> Kind:
-    """Write the files of a repository into a new folder, if they pass the check; all of it or nothing."""
+    """Write the files of a repository into a new folder, and return the repository's kind. If a file fails or `check` raises,
+    no folder is left."""
     check_hub_name(name)
     with atomic_folder(folder) as made, tempfile.TemporaryDirectory(prefix="fedagentgym-hub-") as cache:
         with open_hub(f"cannot pull {name}") as hub:
@@ -130,21 +131,21 @@ def pull_folder(name: str, folder: Path, check: Callable[[Path], object], *, rev
 
 
 def check_sizes(name: str, kind: Kind, sizes: dict[str, int]) -> None:
-    """Refuse a repository that is larger than what is pulled."""
+    """Refuse a repository that is larger than the maximum size of a pull."""
     if sum(sizes.values()) > MAX_BYTES[kind]:
         raise DataError(f"{name} holds more than {MAX_BYTES[kind]:,} bytes, the most that is pulled of a {kind}")
 
 
 def _is_taken(path: str) -> bool:
-    """Return whether a file is data, and its path stays inside the folder."""
+    """Return whether a file is data or a licence, is not hidden, and has a path that stays inside the folder."""
     parts = PurePosixPath(path).parts
     inside = bool(parts) and not path.startswith("/") and all(part not in ("..", ".") for part in parts)
     return inside and (PurePosixPath(path).suffix in TAKEN or parts[-1] == "LICENSE") and not parts[-1].startswith(".")
 
 
 def call_within(seconds: float, call: Callable[[], T]) -> T:
-    """The value of a call, or its error; a `PeerError` if it takes longer than `seconds`. The call then goes on in a thread that
-    nobody waits for, since a running function cannot be stopped."""
+    """Return the value of a call or raise its error; raise a `PeerError` if it takes longer than `seconds`. Such a call continues
+    in a background thread, since a running function cannot be stopped."""
     found: list[T] = []
     failed: list[BaseException] = []
 
@@ -166,7 +167,7 @@ def call_within(seconds: float, call: Callable[[], T]) -> T:
 
 @contextmanager
 def open_hub(failure: str) -> Iterator[Any]:
-    """The library; its errors become a `DataError` that begins with `failure`."""
+    """Yield `huggingface_hub` with limits on its answers; errors in the block become a `DataError` that begins with `failure`."""
     hub = require("huggingface_hub", "train")
     settings = require("huggingface_hub.utils", "train")
     shown = not settings.are_progress_bars_disabled()
@@ -190,8 +191,8 @@ def open_hub(failure: str) -> Iterator[Any]:
 
 @contextmanager
 def limit_answers() -> Iterator[None]:
-    """Bound the size and the speed of every answer that the library reads, also for libraries that use it. Packed answers are
-    refused, so that the size is that of the bytes sent."""
+    """Limit the size and the minimum speed of every answer that `huggingface_hub` reads, also when another library calls it.
+    Packed answers are refused, so that the size is the number of bytes sent."""
     hub = require("huggingface_hub", "train")
     usual = hub.get_session()
     client, hooks, follow, timeout = type(usual), usual.event_hooks, usual.follow_redirects, usual.timeout
@@ -209,7 +210,7 @@ def limit_answers() -> Iterator[None]:
 
 
 def _limit_answer(answer: Any) -> None:
-    """Let the body of an answer of the library's client end with a `PeerError` where it is too long or too slow."""
+    """Make the body of an answer raise a `PeerError` while it is read, if it is too long or too slow."""
     coding = answer.headers.get("Content-Encoding", "identity").strip().lower()
     if coding not in ("", "identity"):
         raise PeerError(f"an answer is packed by {show_value(coding)}, which was not asked for")

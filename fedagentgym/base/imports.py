@@ -125,7 +125,7 @@ def explain_missing(error: ImportError) -> str | None:
 
 @contextmanager
 def missing_explained() -> Iterator[None]:
-    """Name the extra and the command in the error for a module that an extra brings; also a decorator of a function."""
+    """Turn the error for a missing module of an extra into one that names the extra and the command; also a decorator."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -166,14 +166,14 @@ def load_plugins(plugins: Iterable[str]) -> None:
 def module_name(path: Path) -> str:
     """The name under which a plugin file is imported.
 
-    It contains a digest of the contents: two files of one name do not replace each other, and copies of one file on several
-    machines have the same name.
+    It contains a digest of the file's contents, so that two files with the same name do not replace each other, and copies of
+    a file on several machines are imported under the same name.
     """
     return f"fedagentgym_plugin_{path.stem}_{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}"
 
 
 class _SourceLoader(SourceFileLoader):
-    """Reads the source alone: if a file is edited within a second and keeps its size, Python takes old bytecode for current."""
+    """Loads the source and ignores bytecode, which Python takes for current if a file is edited within a second at equal size."""
 
     def path_stats(self, path: str) -> dict[str, float]:
         raise OSError("no bytecode")
@@ -235,7 +235,7 @@ def load_installed_plugins() -> None:
     with _LOADING:
         if _begun:
             return
-        _begun = True  # now, since a module that is imported may look up names
+        _begun = True  # set before the imports, since an imported module may look up names
         for point in find_installed_plugins():
             try:
                 load_plugins([point.module])
@@ -248,9 +248,9 @@ def load_installed_plugins() -> None:
 
 
 class Registry:
-    """The registered names of one kind, such as environments, samplers, agents or trackers, and what each stands for.
+    """The registered names of one kind, such as environments, samplers, agents or trackers, with their targets.
 
-    A name that is missing is looked for in installed packages before it is called unknown.
+    Before a missing name is reported as unknown, the plugins of installed packages are imported.
 
     >>> shapes = Registry("shape", {"ordered": "collections:OrderedDict"})
     >>> shapes.get("ordered").__name__
@@ -278,7 +278,7 @@ class Registry:
         self._entries[name] = target
 
     def get(self, name: str) -> Any:
-        """The object; a string target is imported now."""
+        """The registered object; a string target is imported."""
         target = self.get_target(name)
         if not isinstance(target, str):
             return target
@@ -288,7 +288,7 @@ class Registry:
         return found
 
     def find(self, name: object) -> str:
-        """The name itself, or the one whose short form it is, whatever its case; no plugin's short form hides the package's.
+        """The full name for a name or a short form in any case; a short form of a plugin never hides one of the package.
 
         >>> Registry("shape", {"me/Round-v0": "collections:deque"}, str.upper).find("me/round-V0")
         'me/Round-v0'
@@ -359,7 +359,7 @@ def read_docstring(reference: str) -> str | None:
 
 
 def _explain_import(what: str, module: str, error: Exception) -> Exception:
-    """The error to raise in place of one in a module that is imported: one sentence if the module is a user's."""
+    """The error to raise for an error in an imported module; an error in a user's module becomes a `DataError`."""
     ours = module.partition(".")[0] == __name__.partition(".")[0]
     if ours or isinstance(error, FedAgentGymError) or (isinstance(error, ImportError) and explain_missing(error)):
         return error

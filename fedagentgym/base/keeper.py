@@ -1,8 +1,8 @@
 """A process that guards a program: `python keeper.py DESCRIPTOR COMMAND ...`. DESCRIPTOR is a pipe that the parent holds open.
 
-A program of others does not watch for the end of its parent, and a killed parent cannot end it. This process does both: when the
-pipe closes, it kills the program's whole process group, and when the program ends, it ends with the same status. It passes
-SIGTERM on, so that the program can end in order. This file imports nothing of the package, so that it starts fast.
+A third-party program does not watch for the end of its parent, and a killed parent can no longer stop the program. The keeper
+kills the program's process group when the pipe closes, and ends with the program's status when the program ends. It passes
+SIGTERM on, so that the program can shut down cleanly. This file imports nothing of the package, so that it starts fast.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def main(descriptor: int, command: list[str]) -> int:
         return 127
 
     def watch() -> None:
-        os.read(descriptor, 1)  # nothing is ever written: it returns when the other end is closed
+        os.read(descriptor, 1)  # nothing is ever written to the pipe: the read returns when the other end is closed
         kill_group(program.pid)
 
     threading.Thread(target=watch, daemon=True).start()
     signal.signal(signal.SIGTERM, lambda *_: program.terminate())
     status = program.wait()
-    kill_group(program.pid)  # what the program has left behind
+    kill_group(program.pid)  # end processes that the program left behind
     return status if status >= 0 else 128 - status
 
 

@@ -1,8 +1,9 @@
-"""Requests to other machines, whose answers may be wrong, endless or hostile. An answer has one time limit as a whole and a limit
-on its unpacked bytes; its JSON is plain and finite. Every failure is one sentence. Servers of this package refuse foreign pages.
+"""Requests to other machines, whose answers may be wrong, endless or hostile. Each answer has a time limit and a limit on its
+unpacked size, and its JSON must be plain and finite. Every failure is one sentence. Servers of this package refuse requests of
+foreign web pages (`HostCheck`).
 
-The time-out of a socket applies to each read, so a server that sends a byte now and then would block its caller for ever; and a
-packed answer of some kilobytes can unpack to gigabytes. Here each read waits for what is left of the time, and unpacks one part.
+The timeout of a socket applies to each read, so a server that sends a byte now and then would block its caller for ever. A packed
+answer of some kilobytes can unpack to gigabytes. Each read here waits at most for the remaining time, and unpacks one part.
 """
 
 from __future__ import annotations
@@ -31,21 +32,21 @@ from fedagentgym.version import __version__
 MAX_ANSWER_BYTES = 1 << 22
 """The largest answer that is read at once, in bytes after unpacking: a reply of a million tokens."""
 MAX_VALUES = 200_000
-"""Maximum number of commas, colons and brackets in such an answer: an empty list of two bytes takes sixty of memory."""
+"""Maximum number of commas, colons and brackets in a JSON answer: an empty list of two bytes takes sixty bytes of memory."""
 MAX_REDIRECTS = 5
 _PART = 1 << 16
 
 
 class PeerError(DataError):
-    """The other side gives no answer that can be used."""
+    """The other machine gives no usable answer."""
 
 
 class UnreachableError(PeerError):
-    """There is no connection to the other side."""
+    """There is no connection to the other machine."""
 
 
 def check_address(address: str, where: str) -> str:
-    """The address if it is one that can be asked; `where` names the setting that holds it."""
+    """Return the address if it is a usable http(s) address; `where` names the setting that holds it."""
     if not address.startswith(("http://", "https://")):
         raise OptionError(f"{where}: an http(s) address is expected, got {show_value(address)}")
     try:
@@ -63,7 +64,7 @@ def check_address(address: str, where: str) -> str:
 
 
 def make_key_headers(variable: str) -> dict[str, str]:
-    """The headers of requests with the key in an environment variable; none if it is not set."""
+    """The request headers with the API key from an environment variable; empty if the variable is not set."""
     key = os.environ.get(variable, "")
     if not key.isascii() or not key.isprintable():
         raise OptionError(f"the variable {variable} holds a character that no key has")
@@ -72,7 +73,7 @@ def make_key_headers(variable: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Clock:
-    """The time that all of an answer may take, and the longest pause in it."""
+    """The time limit of a whole answer, and the longest pause within it."""
 
     seconds: float
     idle: float
@@ -87,7 +88,7 @@ class _Clock:
 
     @contextmanager
     def wrap_errors(self) -> Iterator[None]:
-        """Turn whatever a connection raises into one sentence."""
+        """Turn the errors of a connection into a `PeerError` of one sentence."""
         try:
             yield
         except TimeoutError:
@@ -98,7 +99,7 @@ class _Clock:
 
 
 class Answer:
-    """The head of an answer, and its body in unpacked parts."""
+    """The status and the headers of an answer, and its body in unpacked parts."""
 
     def __init__(self, response: http.client.HTTPResponse, clock: _Clock) -> None:
         self.status: int = response.status
@@ -110,7 +111,7 @@ class Answer:
         return b"".join(self.iter_parts(limit))
 
     def iter_parts(self, limit: int) -> Iterator[bytes]:
-        """The body part by part; a `PeerError` as soon as it is longer than `limit` bytes."""
+        """Yield the body part by part; raise a `PeerError` as soon as it is longer than `limit` bytes."""
         total = 0
         with self._clock.wrap_errors():
             for part in self._unpack():
@@ -126,7 +127,7 @@ class Answer:
             return
         if coding not in ("gzip", "x-gzip", "deflate"):
             raise PeerError(f"the answer is packed by {show_value(coding)}, which was not asked for")
-        unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # finds out which of the two it is
+        unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # detects gzip or deflate itself
         for received in self._receive():
             waiting = received
             while waiting and not unpacker.eof:
@@ -158,15 +159,16 @@ def open_answer(
     headers: Mapping[str, str] | None = None,
     follow: bool = False,
 ) -> Iterator[Answer]:
-    """Ask another machine: GET, or POST of a JSON body. The `with` block reads the answer, and shares its clock.
+    """Send a request to another machine: GET, or POST of a JSON body. The time limit includes the `with` block, which reads the
+    answer.
 
     Args:
-        address: The address; the usual variables of the environment name a proxy.
-        seconds: The time for all of it: connection, request, and the whole answer.
-        idle: The longest time in which nothing comes, if it is shorter.
+        address: The address; the usual environment variables name a proxy.
+        seconds: The time limit for the connection, the request and the whole answer together.
+        idle: The longest time without any data, if it is shorter than `seconds`.
         body: The JSON to send.
-        headers: Further headers; they are not sent on to where a redirect leads.
-        follow: Go where a redirect leads.
+        headers: Further headers; they are not sent to the target of a redirect.
+        follow: Follow redirects.
     """
     clock = _Clock(seconds, seconds if idle is None else idle)
     request = urllib.request.Request(address, body)
@@ -174,7 +176,7 @@ def open_answer(
     agent = f"fedagentgym/{__version__}"
     for name, value in {"User-Agent": agent, "Accept-Encoding": "gzip", **kind, **(headers or {})}.items():
         request.add_header(name, value)
-    # neither errors nor redirects are handled by the opener, which would read their bodies whole
+    # the opener handles neither errors nor redirects, since it would read their bodies without a limit
     opener = urllib.request.OpenerDirector()
     for handler in (urllib.request.ProxyHandler(), _Handler(clock)):
         opener.add_handler(handler)
@@ -187,7 +189,7 @@ def open_answer(
                 with response:
                     address = urllib.parse.urljoin(address, response.headers.get("Location", ""))
                 if not address.startswith(("http://", "https://")):
-                    raise PeerError(f"it leads to {show_value(address)}, which is no http(s) address")
+                    raise PeerError(f"the answer redirects to {show_value(address)}, which is no http(s) address")
                 response = _open(opener, urllib.request.Request(address, headers={"User-Agent": agent}), clock)
             stack.enter_context(response)
         yield Answer(response, clock)
@@ -209,18 +211,18 @@ def _open(
 
 
 def read_json_answer(body: bytes) -> Any:
-    """The value of a JSON text that another machine sent: plain, finite, not too deep, and not too much of it. A text in it may
-    hold half of a character, as where a model's reply was cut."""
+    """The value of a JSON text that another machine sent, with limits on its numbers, depth and size. A text in it may hold half
+    of a character (a lone surrogate), for example where a model's reply was cut."""
     if sum(map(body.count, (b",", b":", b"[", b"{"))) > MAX_VALUES:
         raise PeerError(f"the answer holds more than the {MAX_VALUES:,} values that are read")
     return parse_json(body, "the answer", halves=True)
 
 
-# ---- sockets with one clock ---------------------------------------------------------------------------------------------
+# ---- sockets with a time limit ------------------------------------------------------------------------------------------
 
 
 class _ClockedReader(io.RawIOBase):
-    """The bytes that a socket receives, within a clock."""
+    """The bytes that a socket receives within the time limit of a clock."""
 
     def __init__(self, socket: Any, clock: _Clock) -> None:
         self._socket, self._clock = socket, clock
@@ -241,7 +243,7 @@ class _ClockedReader(io.RawIOBase):
 
 
 class _ClockedSocket:
-    """The methods of a socket that `http.client` calls, within a clock."""
+    """The methods of a socket that `http.client` calls, within the time limit of a clock."""
 
     def __init__(self, socket: Any, clock: _Clock) -> None:
         self._socket, self._clock = socket, clock
@@ -270,17 +272,17 @@ class _ClockedConnection(http.client.HTTPConnection):
 
 
 class _SecureConnection(_ClockedConnection, http.client.HTTPSConnection):
-    """The same with encryption."""
+    """A `_ClockedConnection` with encryption."""
 
 
 @functools.lru_cache(maxsize=1)
 def _make_context() -> ssl.SSLContext:
-    """Made once: reading the system's certificates takes a while."""
+    """The TLS context, made once since reading the system's certificates takes a while."""
     return ssl.create_default_context()
 
 
 class _Handler(urllib.request.AbstractHTTPHandler):
-    """Opens addresses of both kinds by connections with a clock."""
+    """Opens http and https addresses by connections with a time limit."""
 
     def __init__(self, clock: _Clock) -> None:
         super().__init__()
@@ -296,7 +298,7 @@ class _Handler(urllib.request.AbstractHTTPHandler):
     http_request = https_request = urllib.request.AbstractHTTPHandler.do_request_
 
 
-# ---- requests to a server here ------------------------------------------------------------------------------------------
+# ---- requests to servers of this package --------------------------------------------------------------------------------
 
 _Message = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[_Message]]
@@ -305,14 +307,15 @@ _App = Callable[[_Message, _Receive, _Send], Awaitable[None]]
 
 
 class HostCheck:
-    """An ASGI middleware that refuses the requests of foreign web pages, which a browser sends to servers of its own machine.
+    """An ASGI middleware that refuses requests of foreign web pages: a browser sends them to servers on its own machine, too.
 
-    A browser names the asking page in `Origin`: it must be a page of this server. A page can also let its own name point to
-    this machine; that name then stands in `Host`, where only addresses, `localhost` and the names of the server are admitted.
+    A browser names the page that sends a request in the header `Origin`: it must be a page of this server. A page can also let
+    its own domain name point to this machine (DNS rebinding). The header `Host` then holds that name, so only IP addresses,
+    `localhost` and the names of this server are admitted there.
 
     Args:
         app: The application.
-        names: Names of this server; with `*` it has any, except for requests that arrive at the loopback address.
+        names: Names of this server; `*` admits any name, except in requests that arrive at the loopback address.
     """
 
     def __init__(self, app: _App, names: Collection[str] = ()) -> None:
@@ -335,7 +338,7 @@ class HostCheck:
         hosts = [value for name, value in headers if name == b"host"]
         host = _split_host(hosts[0]) if len(hosts) == 1 else None
         if host is None or not self._is_own(host[0], scope.get("server")):
-            return "the header Host names no server that is here: give its name to make_app(hosts=)"
+            return "the header Host does not name this server: give its name to make_app(hosts=)"
         for origin in (value for name, value in headers if name == b"origin"):
             scheme, _, rest = origin.partition("://")
             page = _split_host(rest) if scheme in ("http", "https") else None
@@ -344,7 +347,7 @@ class HostCheck:
         return None
 
     def _is_own(self, name: str, server: tuple[str, int | None] | None) -> bool:
-        """Return whether a name may be that of this server, for a request that arrived at this address of it."""
+        """Return whether a name is admitted in `Host`, for a request that arrived at the address `server`."""
         if name == "localhost" or name in self.names or _is_address(name):
             return True
         arrived = server[0] if server else "127.0.0.1"
@@ -353,7 +356,7 @@ class HostCheck:
 
 @functools.lru_cache(maxsize=64)  # the same few headers come with every request
 def _split_host(text: str) -> tuple[str, int | None] | None:
-    """The name and the port of a header; None if it is malformed."""
+    """The host name and the port in the value of a header; None if it is malformed."""
     try:
         parts = urllib.parse.urlsplit(f"//{text}")
         name, port = parts.hostname, parts.port

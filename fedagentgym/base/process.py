@@ -1,10 +1,10 @@
-"""The state of a whole process: its log lines, Ctrl-C, its end with its parent, its processor, and reports of its progress.
+"""Functions for a whole process: logging, Ctrl-C, ending with the parent process, its processor, and reports of progress.
 
-The library configures no handlers of its logger tree below `fedagentgym`; a command does so once (`log_to_stderr`).
+The library adds no handlers to the logger `fedagentgym`; a command adds one (`log_to_stderr`).
 
-An interruption carries a sentence about what is saved and how to continue. Only the code that does the work knows what is saved.
-It describes it where the work begins, and the sentence is attached to the interruption that reaches the user; for every caller in
-between it is still a `KeyboardInterrupt`.
+An interruption carries a sentence about what is saved and how to continue. Only the code that does the work knows what is saved,
+so it passes a description to `explain_interruption`, which attaches the sentence to the interruption. All callers in between
+still see a `KeyboardInterrupt`.
 
 The code that computes reports its progress (`report_step`, `report_episodes`); a listener, if there is one, receives the reports.
 Without a listener a call costs almost nothing. No result depends on the reports.
@@ -37,7 +37,7 @@ def get_logger(name: str) -> logging.Logger:
 
 
 class LineFormatter(logging.Formatter):
-    """One line for each message: a text that it quotes can neither move the cursor nor begin a line of its own."""
+    """Writes each message on one line, so that a text quoted in it can neither move the cursor nor begin a new line."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         record.message = "\\n".join(record.message.splitlines())
@@ -61,12 +61,12 @@ _OWNED = threading.Event()
 
 
 def own_process() -> None:
-    """Note that this process is the package's: a command or a worker. Others' processes keep their own global switches."""
+    """Mark this process as one of the package: a command or a worker. Other processes keep their own global settings."""
     _OWNED.set()
 
 
 def is_own_process() -> bool:
-    """Return whether global switches of this process may be set."""
+    """Return whether the package may change global settings of this process."""
     return _OWNED.is_set()
 
 
@@ -76,7 +76,7 @@ class WorkInterrupted(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def explain_interruption(describe: Callable[[], str]) -> Iterator[None]:
-    """Work that, if interrupted, is described by `describe()`; the description of nested work takes precedence."""
+    """Attach the sentence of `describe()` to an interruption of the block; the sentence of a nested block takes precedence."""
     try:
         yield
     except WorkInterrupted:
@@ -90,8 +90,8 @@ def postpone_interruption(message: str) -> Iterator[None]:
     """Delay Ctrl-C until the block ends: the first one prints `message` and takes effect at the end of the block; the second
     acts at once.
 
-    This does nothing outside the main thread, which alone receives signals; in a program that ignores Ctrl-C; and in the ranks of
-    a sharded run, which torchrun kills half a minute after it has passed Ctrl-C on to them.
+    This does nothing outside the main thread (only the main thread receives signals), in a program that ignores Ctrl-C, and in
+    the ranks of a sharded run (torchrun kills them half a minute after it has passed Ctrl-C on to them).
     """
     usual = signal.getsignal(signal.SIGINT)
     if devices.here().shards or threading.current_thread() is not threading.main_thread() or not callable(usual):
@@ -120,7 +120,7 @@ def postpone_interruption(message: str) -> Iterator[None]:
 
 
 def end_with_parent(parent: int) -> None:
-    """From now on, end this process when its parent is killed, even during a computation."""
+    """From now on, end this process when its parent has ended, even during a computation."""
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -30,10 +30,10 @@ _REDRAW_EVERY_SECONDS = 0.1
 
 
 class Progress:
-    """A running task, as seen by the code that does the work; this one shows nothing."""
+    """The progress of a task, as reported by the code that does the work. This base class shows nothing."""
 
     def advance(self, n: int = 1, **fields: object) -> None:
-        """Add finished parts, and values to show beside their number."""
+        """Count `n` more parts as finished, and show `fields` beside the count."""
 
     def write(self, text: str) -> None:
         """Print a text above the progress."""
@@ -83,16 +83,16 @@ def get_error_console() -> PlainConsole:
 
 
 def measure_path(cell: str) -> int:
-    """The width that keeps the paths of a cell whole: that of the cell if it is an existing path, else that of its longest word
-    with a slash."""
-    if "/" in cell and os.path.exists(cell):  # noqa: PTH110 - False for a text that no file can be called, where Path raises
+    """The width at which no path in a cell is broken: that of the cell if it is an existing path, otherwise that of its longest
+    word with a slash."""
+    if "/" in cell and os.path.exists(cell):  # noqa: PTH110 - False for a text that cannot be a path, where Path raises
         return len(cell)
     return max((len(word) for word in cell.split() if "/" in word), default=0)
 
 
 def make_table(heads: Sequence[str], rows: Iterable[Sequence[str]], text: int = 1) -> Table:
-    """A table whose first `text` columns are text and the others numbers. Where it is wider than the terminal, heads are broken
-    at spaces and text anywhere; a number and a path stay whole."""
+    """A table whose first `text` columns are text and the others numbers. If it is wider than the terminal, heads are wrapped
+    at spaces and text anywhere, but numbers and paths are never broken."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(heads))
     columns = list(zip(heads, *rows, strict=True))
     whole = [max(map(len, cells)) for cells in columns]
@@ -115,9 +115,11 @@ def make_table(heads: Sequence[str], rows: Iterable[Sequence[str]], text: int = 
 def show_progress(
     label: str, total: int | None = None, most_tokens: int | None = None, measure: Callable[[], int] | None = None
 ) -> Iterator[Progress]:
-    """Show progress of one task while the `with` block runs, also while no part of it gets done. A model generates at most
-    `most_tokens` in it, from which the end is estimated as long as hardly any part is done; `measure` finds how much is done of a
-    task that does not say so itself."""
+    """Show the progress of one task while the `with` block runs, also during long parts.
+
+    `most_tokens` is the maximum number of tokens that a model generates in the task; until a twentieth of the parts is done, the
+    remaining time is estimated from it. `measure` returns the number of finished parts of a task that does not report them.
+    """
     shown: _Task
     if _verbosity == "quiet":
         yield Progress()
@@ -145,7 +147,7 @@ def show_progress(
 
 @contextlib.contextmanager
 def _repeat(shown: _Task) -> Iterator[None]:
-    """Show the progress of the innermost task again from time to time, whether or not it changes."""
+    """Show the progress again from time to time, even if it has not changed, while `shown` is the innermost task."""
     ended = threading.Event()
 
     def repeat() -> None:
@@ -227,7 +229,7 @@ def _format_status(fields: dict[str, object]) -> str:
 
 @dataclass(eq=False)
 class _Task(Progress):
-    """A task that is shown: how much of it is done and, once a twentieth is done, the time that the rest takes at this speed."""
+    """A task on display: the number of finished parts and, once a twentieth is done, the estimated remaining time."""
 
     label: str
     total: int | None
@@ -250,17 +252,17 @@ class _Task(Progress):
         return f"{count}, {format_duration(seconds / self.done * (self.total - self.done))} left"
 
     def repeat(self) -> None:
-        """Show the progress again, measured if the task does not report it."""
+        """Show the progress again; call `measure` first if the task has such a function."""
         self.refresh()
         self.advance(0)
 
     def refresh(self) -> None:
         if self.measure is not None:
-            with contextlib.suppress(OSError):  # a file that is moved at this moment
+            with contextlib.suppress(OSError):  # a measured file may be moved at this moment
                 self.done = self.measure()
 
     def describe_tokens(self) -> str:
-        """Return how many tokens were generated, and the longest time that the rest takes at this speed."""
+        """Return the number of generated tokens and the maximum remaining time at this speed, as text."""
         tokens, seconds = GENERATED.tokens - self.tokens, time.monotonic() - self.start
         if not tokens:
             return ""
@@ -311,7 +313,7 @@ class _LogLines(_Task):
     last: float = 0.0
     """The time of the last line; 0 before the first one."""
     file: TextIO = field(default_factory=lambda: sys.stderr)
-    """Standard error when the task begins: a later redirection that silences a library silences no progress."""
+    """Standard error at the start of the task; redirecting it later to silence a library does not silence progress."""
 
     def repeat(self) -> None:
         self.refresh()

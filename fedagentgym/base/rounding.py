@@ -1,4 +1,4 @@
-"""Numbers as text: every page, table and line of a log rounds and names units by these functions."""
+"""Numbers as text: every page, table and log line rounds numbers and writes units with these functions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def format_fixed(value: float, digits: int = 0, sign: str = "") -> str:
-    """A number with so many decimals: halves are rounded away from zero, as people do, and zero has no sign.
+    """A number with `digits` decimals. Halves are rounded away from zero, as people do, and zero has no sign.
 
     >>> format_fixed(75.25, 1), format_fixed(24.5), format_fixed(-0.04, 1), format_fixed(0.12, 1, "+")
     ('75.3', '25', '0.0', '+0.1')
@@ -19,8 +19,9 @@ def format_fixed(value: float, digits: int = 0, sign: str = "") -> str:
 
 
 def subtract_shown(after: float, before: float, digits: int = 0, exact: float | None = None) -> float:
-    """The difference of two numbers that are shown with so many decimals: that of the rounded numbers, so that readers who
-    subtract them find the same. An `exact` difference that is not theirs, as of other tasks, is kept.
+    """The difference of two numbers that are shown with `digits` decimals. It is computed from the rounded numbers, so that
+    readers who subtract them get the same. An `exact` difference that the two numbers do not have, such as one over other tasks,
+    is returned unchanged.
 
     >>> subtract_shown(68.3, 43.8), format_fixed(68.3 - 43.8), subtract_shown(68.3, 43.8, 0, 12.0)
     (24.0, '25', 12.0)
@@ -48,7 +49,7 @@ def format_range(low: float, high: float, digits: int) -> str:
 
 
 def format_bytes(count: float) -> str:
-    """Three digits and a unit.
+    """A number of bytes, with three digits and a unit.
 
     >>> format_bytes(999.6), format_bytes(1500), format_bytes(2_345_678_901), format_bytes(80e9)
     ('1 kB', '1.5 kB', '2.35 GB', '80 GB')

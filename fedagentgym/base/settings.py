@@ -1,7 +1,7 @@
 """The base class of all settings: immutable, without extra keys, and with clear errors for wrong keys and values.
 
-Settings whose class is chosen by name share a base, itself a `NamedSettings`: {name: fedadam, beta1: 0.8} becomes an instance of
-what is registered as `fedadam`.
+Settings whose class is chosen by name share a base class, itself derived from `NamedSettings`. For example,
+{name: fedadam, beta1: 0.8} becomes an instance of the class that is registered as `fedadam`.
 
     class Rule(NamedSettings): ...
 
@@ -9,7 +9,7 @@ what is registered as `fedadam`.
     AnyRule = Annotated[Rule, Choice(RULES)]
 
 A field of type `AnyRule` takes a name, a mapping with a name, or an instance of `Rule`; it is dumped with the fields of the
-instance's own class. Plain settings are laid over each other by `merge`, and changed by `assign`.
+instance's own class. Settings that are still plain mappings are merged by `merge` and changed by `assign`.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ from fedagentgym.base.errors import (
 from fedagentgym.base.imports import Registry
 
 MAX_BITS = 64
-"""Maximum size of a whole number in settings: they are counted and drawn with 64-bit numbers."""
+"""Maximum size of a whole number in settings, in bits: computations and random draws use 64-bit numbers."""
 MIN_SIZE, MAX_NUMBER = sys.float_info.min, 1e150
-"""Numbers in settings other than 0 lie between these in size: smaller ones lose digits, greater ones have no square."""
+"""Limits of the size of numbers in settings other than 0: smaller ones lose digits, and the squares of larger ones overflow."""
 MAX_KEYS = 30
 """Maximum number of keys in an assignment such as `federation.rounds=5`."""
 _PARSED = object()
@@ -107,7 +107,8 @@ class Settings(BaseModel):
 
 
 def choose_fault(faults: Sequence[ErrorDetails]) -> ErrorDetails:
-    """The fault that an error tells: the first, but an unknown key before a missing one beside it, which it may misspell."""
+    """The fault to report: the first one. If that is a missing key, an unknown key beside it is reported instead, since it may
+    be a misspelling of the missing one."""
     first = faults[0]
     if first["type"] != "missing":
         return first
@@ -116,7 +117,7 @@ def choose_fault(faults: Sequence[ErrorDetails]) -> ErrorDetails:
 
 
 def _check_numbers(key: object, value: Any, field: FieldInfo | None) -> None:
-    """Refuse numbers with which nothing can be computed, and a bool where only a number can stand."""
+    """Refuse numbers that are too large or too small for computations, and a bool where a number is expected."""
     if isinstance(value, list | tuple):
         for item in value:
             _check_numbers(key, item, field)
@@ -148,7 +149,7 @@ def _explain(settings: type[BaseModel], fault: ErrorDetails, where: str, data: A
         if fault["type"] in ("model_type", "dict_type"):
             message = "settings are a mapping, such as {name: value}"
         return f"{place}: {message[:1].lower()}{message[1:]} (got {show_value(fault.get('input'))})"
-    # the class that has no such key is found along the path, by the annotations or the data
+    # follow the path to the class that lacks the key, by the annotations or the data
     annotations: tuple[Any, ...] = (settings,)
     for part in fault["loc"][:-1]:
         node = _find_model(annotations, data)
@@ -162,7 +163,7 @@ def _explain(settings: type[BaseModel], fault: ErrorDetails, where: str, data: A
     known = list(node.model_fields) if node is not None else []
     sections = {} if node is None else node.model_fields
     below = {key: _find_model((field.annotation, *field.metadata), None) for key, field in sections.items()}
-    # the keys of this name one section below: `federation.rounds` of a run, where `rounds` was given
+    # keys of this name one section deeper, such as `federation.rounds` if a run was given `rounds`
     deeper = [f"{key}.{path[-1]}" for key, one in below.items() if one is not None and path[-1] in one.model_fields]
     near = {name: f"{key}.{name}" for key, one in below.items() if one is not None for name in one.model_fields}
     if deeper:
@@ -190,21 +191,21 @@ def _find_model(annotations: tuple[Any, ...], data: Any) -> type[BaseModel] | No
 
 
 def expand_name(value: Any) -> Any:
-    """A bare name expanded to the node that it abbreviates; any other value unchanged."""
+    """A bare name expanded to the mapping `{"name": name}`; any other value unchanged."""
     return {"name": value} if isinstance(value, str) else value
 
 
 CHOSEN_BY: Mapping[str, str] = {"env": "id", "options": "source", "partition": "sampler", "variant": "kind"}
 """Sections in which another key than `name` decides what the other keys mean."""
 ALWAYS_REPLACED = frozenset({"sources"})
-"""Mappings that are replaced as a whole: `sources` is the number of clients of each category."""
+"""Mappings that are replaced rather than merged: `sources` gives the number of clients of each category."""
 
 
 def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
     """`base` with `override` laid over it: mappings are merged key by key, any other value is replaced.
 
-    A mapping with another name than the one below replaces it, since settings of one method, sampler, environment or data set
-    have no meaning for another.
+    A mapping of `override` with another name than that of `base` replaces it, since settings of one method, sampler, environment
+    or data set have no meaning for another.
     """
     result = dict(base)
     for key, value in override.items():
@@ -219,7 +220,7 @@ def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any
 
 
 def list_replaced(base: Mapping[str, Any], override: Mapping[str, Any], where: str = "") -> Iterator[str]:
-    """The sections of `base` of which `merge` keeps nothing, since `override` names another method, sampler or environment.
+    """The sections of `base` that `merge` replaces, since `override` names another method, sampler or environment.
 
     >>> list(list_replaced({"algorithm": {"name": "pubswap", "swap": "none"}}, {"algorithm": "fedprox"}))
     ['algorithm']
@@ -238,13 +239,13 @@ def list_replaced(base: Mapping[str, Any], override: Mapping[str, Any], where: s
 
 
 def assign(data: Mapping[str, Any], assignment: str) -> dict[str, Any]:
-    """`data` updated with one `a.b=value`; the value is parsed as YAML, and a mapping is laid over the one that is there."""
+    """`data` updated with one assignment `a.b=value`. The value is parsed as YAML; a mapping is merged into the present one."""
     keys, value = _parse_assignment(assignment)
     return _set_at(data, keys, copy.deepcopy(value))
 
 
 def list_keys(assignments: Iterable[str]) -> list[str]:
-    """The keys to which assignments give values, one for each value of a mapping; `section.name` counts as `section`.
+    """The keys that assignments set, among them every key of an assigned mapping; `section.name` counts as `section`.
 
     >>> list_keys(["seed=1", "algorithm=fedprox", "federation={rounds: 3, workers: 2}"])
     ['seed', 'algorithm', 'federation.rounds', 'federation.workers']
@@ -258,12 +259,12 @@ def _list_assigned(assignment: str) -> list[str]:
         return [key.strip()]
     try:
         return [key for key, _ in list_leaves(assign({}, assignment))]
-    except OptionError:  # whoever applies it says what is wrong
+    except OptionError:  # reported where the assignment is applied
         return [key.strip()]
 
 
 def list_leaves(value: object, key: str = "") -> Iterator[tuple[str, object]]:
-    """Every value below that is no section, with its key."""
+    """The dotted key and the value of every leaf of nested mappings; an empty mapping is a leaf."""
     if not isinstance(value, Mapping) or not value:
         yield key, value
         return
@@ -273,7 +274,7 @@ def list_leaves(value: object, key: str = "") -> Iterator[tuple[str, object]]:
 
 @lru_cache(maxsize=1024)
 def _parse_assignment(assignment: str) -> tuple[Sequence[str], Any]:
-    """The keys and the value; a suite makes the same assignments for every one of its seeds."""
+    """The keys and the value of an assignment; cached, since a suite repeats its assignments for every seed."""
     from fedagentgym.base.files import parse_yaml
 
     path, equals, text = assignment.partition("=")
@@ -297,9 +298,9 @@ def _set_at(data: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[st
 
 
 class NamedSettings(Settings):
-    """Settings registered under a name, so that a dump of them can be loaded again.
+    """Settings whose class is registered under a name; a dump contains the name, so that it can be loaded again.
 
-    A class that is also constructed directly declares its own: `name: Literal["mean"] = "mean"`.
+    A class that is also constructed directly declares its name with a default: `name: Literal["mean"] = "mean"`.
     """
 
     name: str = Field(description="name under which the class is registered")
@@ -307,9 +308,9 @@ class NamedSettings(Settings):
 
 @dataclass(frozen=True)
 class Choice:
-    """Annotation of a settings class: the class that a value becomes is found in a registry, by the value's `name`.
+    """Annotation of a base class of settings: the class of a value is looked up in a registry by the value's `name`.
 
-    A mapping without a name gets the `default` one; without a default it is refused.
+    A mapping without a name gets the name `default`; if there is no default, the mapping is refused.
     """
 
     registry: Registry
@@ -352,7 +353,7 @@ class Choice:
 
 
 def _with_name_set(settings: NamedSettings) -> NamedSettings:
-    """Mark a name that is its class's default as set; otherwise a dump of the set fields would lose it."""
+    """Mark a name that is the default of its class as set; otherwise a dump of the set fields would lose the name."""
     if "name" in settings.model_fields_set:
         return settings
     return settings.model_copy(update={"name": settings.name})

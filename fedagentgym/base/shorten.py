@@ -1,4 +1,4 @@
-"""Short texts of values that hold many things: episodes, tasks or weights. An interactive session prints them whole otherwise."""
+"""Short `repr` texts of values with many episodes, tasks or weights, which an interactive session would print in full."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHORTENER = _make_shortener()
 
 
 def show_fields(value: object) -> str:
-    """The `__repr__` of a dataclass or named tuple: its fields, of which long ones are cut.
+    """The `__repr__` of a dataclass or named tuple, with long fields cut.
 
     >>> from typing import NamedTuple
     >>> Many = NamedTuple("Many", [("name", str), ("parts", tuple[int, ...])])

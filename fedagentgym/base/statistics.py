@@ -1,12 +1,13 @@
-"""Means, their intervals, tests of differences, and the correction of these tests for their number.
+"""Means with confidence intervals, tests of differences, and their correction for multiple comparisons.
 
-The unit is what another experiment would draw anew.
+The unit of analysis is what a repetition of the experiment would draw again.
 
-* An agent that is not trained: the task. `estimate_tasks` and `compare_tasks` need one evaluation.
-* A method: the training run. A replicate is a world, a warm start and a random stream, drawn together and the same for every
-  row; differences are taken within replicates, and Student's t applies to them. Below `MIN_REPLICATES` there is no interval
-  and no p (`estimate_replicates`, `compare_replicates`): two or three runs do not show how much runs vary. Shares differ if they
-  do so in points and in log odds: where the success of worlds differs much, differences are skewed on one of the two scales.
+* For an agent that is not trained, the unit is the task: `estimate_tasks` and `compare_tasks` need one evaluation.
+* For a method, the unit is the training run. A replicate is a world, a warm start and a random stream that all rows share.
+  Differences are taken within replicates and tested with Student's t. With fewer than `MIN_REPLICATES` replicates there is no
+  interval and no p-value (`estimate_replicates`, `compare_replicates`), since two or three runs do not show how much runs vary.
+  A difference of shares must be found both in points and in log odds: if success differs much between worlds, the differences
+  are skewed on one of the two scales.
 
 Equality within a margin is shown by two one-sided tests. `correct` applies one Holm correction to all comparisons of a page.
 """
@@ -26,21 +27,21 @@ from fedagentgym.base.errors import DataError, OptionError
 
 CONFIDENCE = 0.95
 LEVEL = 0.05
-"""Comparisons are decided at this level, after correction."""
+"""The significance level of comparisons, after correction."""
 MIN_REPLICATES = 5
 POWER = 0.8
-"""A suite can decide a difference if it would find it this often."""
+"""A suite can decide a difference that it would find with this probability."""
 HALF_A_TASK = 0.005
-"""Added to both sides of odds, so that shares of 0 and 1 have some: half a task of a hundred."""
+"""Half a task of a hundred, added to both sides of the odds, so that shares of 0 and 1 have finite log odds."""
 PRIOR_TASKS = 4
-"""Tasks that are added to the variance of a share, each varying as much as a task can (Agresti and Coull)."""
+"""Tasks that are added to the variance of a share, each with the largest variance for its mean (Agresti and Coull)."""
 MAX_VALUE = 1e70
-"""Values are described up to this size: the squares of their variances are still numbers."""
+"""Maximum size of a value, so that the squares of variances are still finite."""
 Values = NDArray[np.float64]
 
 
 def check_size(values: Sequence[float] | Values) -> None:
-    """Refuse values that have no variance: infinite, too large, or no numbers at all.
+    """Raise a `DataError` if the variance cannot be computed: for infinite values, NaN and values above `MAX_VALUE` in size.
 
     >>> check_size([0.5, 1e308])
     Traceback (most recent call last):
@@ -54,7 +55,7 @@ def check_size(values: Sequence[float] | Values) -> None:
 
 
 class Estimate(NamedTuple):
-    """A mean and its interval."""
+    """A mean and its confidence interval."""
 
     mean: float
     low: float
@@ -62,7 +63,7 @@ class Estimate(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """A mean over replicates; without an interval if there are too few."""
+    """A mean over replicates and its confidence interval, whose ends are None if there are too few replicates."""
 
     mean: float
     low: float | None
@@ -73,9 +74,10 @@ class Spread(NamedTuple):
 class Difference:
     """A paired difference, with the p-values of its tests.
 
-    `p` belongs to the test that there is no difference, `p_unequal` to the two one-sided tests that it is as large as a margin;
-    each is None if there are too few replicates, or if there is no margin. `adjusted` and `adjusted_unequal` are the same after
-    the correction. `values` are the replicates' own differences; a comparison over tasks has none.
+    `p` tests the hypothesis of no difference. `p_unequal` belongs to the two one-sided tests of the hypothesis that the
+    difference is at least the margin. Both are None if there are too few replicates, `p_unequal` also without a margin.
+    `adjusted` and `adjusted_unequal` are the p-values after the correction. `values` are the differences of the replicates,
+    one each; a comparison over tasks has none.
     """
 
     mean: float
@@ -112,14 +114,14 @@ def estimate_tasks(
     """Means over strata of equal weight, with their intervals.
 
     Args:
-        strata: `values[task, measure]` of each stratum (an evaluation set, a scenario); repeats of a task are averaged before.
-        bounded: for each measure, whether its values lie between 0 and 1. These have Wilson's interval, for as many tasks as
-            would vary as much as these do; others have Student's t. If a stratum has a single task, an unbounded
-            measure has no interval: both ends are its mean.
+        strata: `values[task, measure]` of each stratum (an evaluation set, a scenario), averaged over the repeats of a task.
+        bounded: for each measure, whether its values lie between 0 and 1. Bounded measures get Wilson's interval for an
+            effective number of tasks, other measures Student's t interval. If a stratum has a single task, both ends of the
+            interval of an unbounded measure are its mean.
         confidence: level of the intervals.
 
     Returns:
-        The means, the lower and the upper ends, a value for each measure.
+        The means, the lower ends and the upper ends, each with a value for every measure.
 
     >>> mean, low, high = estimate_tasks([np.zeros((4, 1))], [True])
     >>> round(float(low[0]), 3), round(float(high[0]), 3)
@@ -143,7 +145,7 @@ def estimate_tasks(
 
 
 def _find_wilson(strata: Sequence[Values], means: Values, confidence: float) -> tuple[Values, Values]:
-    """Wilson's interval for an effective number of tasks: the one at which independent tasks with this mean vary as these do."""
+    """Wilson's interval for the effective number of tasks: so many independent tasks would give the mean the same variance."""
     most = np.clip(means * (1 - means), 0.0, None)
     squares = [((values - values.mean(axis=0)) ** 2).sum(axis=0) for values in strata]
     variances = [
@@ -158,7 +160,7 @@ def _find_wilson(strata: Sequence[Values], means: Values, confidence: float) -> 
     z = float(ndtri((1 + confidence) / 2))
     middle = (means + z * z / (2 * count)) / (1 + z * z / count)
     half = z / (1 + z * z / count) * np.sqrt(most / count + z * z / (4 * count * count))
-    # the ends contain the mean, up to rounding
+    # the interval contains the mean, in spite of rounding
     return np.minimum(np.clip(middle - half, 0, 1), means), np.maximum(np.clip(middle + half, 0, 1), means)
 
 
@@ -171,10 +173,10 @@ def _combine(parts: Sequence[Values], counts: Sequence[float]) -> tuple[Values, 
 
 
 def compare_tasks(strata: Sequence[Values], *, bounded: bool, margin: float = 0.0) -> Difference:
-    """The mean of paired differences of tasks, `values[task]` in each stratum.
+    """The mean of the paired differences per task, `values[task]` in each stratum.
 
-    Differences of shares are at most 1: two further tasks are counted in the interval and the test, one for each side (Bonett
-    and Price), so that a few tasks with the same outcome decide nothing. Other measures have a plain paired t test.
+    If the differences are `bounded` (at most 1 in size), the interval and the test count two further tasks, one in favour of each
+    side (Bonett and Price), so that a few tasks with the same outcome decide nothing. Other measures have a plain paired t test.
     """
     for values in strata:
         check_size(values)
@@ -203,7 +205,7 @@ def compare_tasks(strata: Sequence[Values], *, bounded: bool, margin: float = 0.
 
 
 def estimate_replicates(values: Sequence[float]) -> Spread:
-    """The mean of a number that every replicate has once.
+    """The mean of one number per replicate, and its confidence interval.
 
     >>> estimate_replicates([0.5, 0.7])
     Spread(mean=0.6, low=None, high=None)
@@ -217,20 +219,20 @@ def estimate_replicates(values: Sequence[float]) -> Spread:
 
 
 def find_half_width(values: Sequence[float]) -> float:
-    """Half of Student's interval of a mean; infinite for a single value."""
+    """Half the width of Student's t interval of a mean; infinite for a single value."""
     if len(values) < 2:
         return math.inf
     return _find_error(values) * float(_quantile(CONFIDENCE, len(values) - 1.0))
 
 
 def compare_replicates(values: Sequence[float], margin: float = 0.0, log_odds: Sequence[float] = ()) -> Difference:
-    """The mean of the differences of two rows, one difference for each replicate that both have.
+    """Compare two rows by their differences, one difference for each replicate that both rows have.
 
     Args:
         values: the differences.
         margin: the smallest difference that counts; 0 leaves equality untested.
-        log_odds: of shares, the same differences in log odds. p is then the larger one of the two tests, and 1 if the means
-            have different signs: rows differ if they do so on both scales.
+        log_odds: for shares, the same differences in log odds. `p` is then the larger p-value of the two scales, and 1 if the
+            means have different signs, since rows must differ on both scales.
     """
     check_size(values)
     mean = math.fsum(values) / len(values)
@@ -285,7 +287,8 @@ def _describe_difference(mean: float, error: float, freedom: float, margin: floa
 
 
 def _find_tail(distance: float, error: float, freedom: float) -> float:
-    """Return how often a mean is this far or further on one side of its expectation; rounding errors are no distance."""
+    """Return the one-sided p-value of a mean at this distance from its expectation. If the standard error is 0, a distance of
+    the size of rounding errors counts as 0."""
     if error == 0:
         return 0.5 if abs(distance) < 1e-12 else float(distance < 0)
     from scipy.special import stdtr
@@ -308,8 +311,8 @@ def find_decidable(spread: float, replicates: int, comparisons: int = 1) -> floa
 
     Args:
         spread: standard deviation of a difference between two runs of a replicate.
-        replicates: how many there are; below `MIN_REPLICATES` nothing is decided, however large.
-        comparisons: how many are corrected together; each of them alone must pass the strictest level of the correction.
+        replicates: number of replicates; below `MIN_REPLICATES` no difference is decided, however large.
+        comparisons: number of comparisons that are corrected together; the strictest level of the correction is used.
 
     >>> round(find_decidable(0.05, 12), 2), find_decidable(0.05, 4)
     (0.04, inf)
@@ -324,7 +327,7 @@ def find_decidable(spread: float, replicates: int, comparisons: int = 1) -> floa
 
 
 def count_replicates(spread: float, difference: float, comparisons: int = 1) -> int:
-    """Return how many replicates find a difference in four of five experiments; see `find_decidable`.
+    """Return the number of replicates that are needed to find a difference in four of five experiments; see `find_decidable`.
 
     >>> count_replicates(0.134, 0.04)
     91
@@ -341,7 +344,7 @@ def count_replicates(spread: float, difference: float, comparisons: int = 1) -> 
 
 
 def bound_spread(values: Sequence[float]) -> tuple[float, float]:
-    """The ends of the interval of the standard deviation of normal values."""
+    """The confidence interval of the standard deviation of normally distributed values."""
     from scipy.special import chdtri
 
     squares, freedom = (len(values) - 1) * float(np.var(values, ddof=1)), len(values) - 1.0
@@ -350,7 +353,7 @@ def bound_spread(values: Sequence[float]) -> tuple[float, float]:
 
 
 def pool_spread(rows: Sequence[Sequence[float]]) -> float | None:
-    """The standard deviation that rows of differences have in common; None if no row has two values."""
+    """The pooled standard deviation of rows of differences; None if no row has two values."""
     freedom = sum(max(len(values) - 1, 0) for values in rows)
     if not freedom:
         return None
@@ -365,9 +368,9 @@ def pool_spread(rows: Sequence[Sequence[float]]) -> float | None:
 def correct(differences: Sequence[Difference]) -> list[Difference]:
     """Correct all comparisons of a page together, for differences and for equality.
 
-    Holm's step-down correction: if a page calls decided what is below a level, it errs with at most that probability. Two rows
-    cannot be equal and differ by the margin at once, so at most as many hypotheses are true as there are comparisons with a
-    test that is not yet rejected (Shaffer).
+    This is Holm's step-down correction: the probability that any decision of a page is wrong is at most the level. The two
+    hypotheses of a comparison (no difference, a difference of at least the margin) cannot both be true. Each step therefore
+    counts the comparisons in which a test is left, rather than the tests that are left (Shaffer).
 
     >>> [one.adjusted for one in correct([Difference(0.1, p=0.01), Difference(0.1, p=0.04), Difference(0.1, p=0.03)])]
     [0.03, 0.06, 0.06]

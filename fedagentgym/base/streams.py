@@ -1,10 +1,10 @@
 """Randomness: one Philox stream for every purpose, named by a seed and a path.
 
-Everything that is hashed, sent or published draws from a `Stream`. It reads only the raw 64-bit words of the bit generator,
-which numpy promises never to change, and implements every distribution itself: integers by rejection, continuous ones by the
-inverse of their distribution function. `exp` and `log` differ in their last bit between machines, so probabilities are
-rounded to multiples of 2**-40 before they decide anything. Streams of different paths are independent, so results depend
-neither on order nor on parallelism. Nothing here touches a global generator.
+Everything that is hashed, sent or published draws from a `Stream`. A stream reads only the raw 64-bit words of the bit
+generator, which numpy promises never to change. It implements every distribution itself: integers by rejection, continuous
+distributions by their inverse distribution function. `exp` and `log` differ in their last bit between machines, so
+probabilities are rounded to multiples of 2**-40 before they decide anything. Streams of different paths are independent, so
+results depend neither on order nor on parallelism. No function of this module uses a global generator.
 
 For draws that are neither hashed nor published (mini-batch orders, sampling noise), `generator` gives a `numpy.random.Generator`.
 """
@@ -25,13 +25,13 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 GRID = 1 << 40
 MAX_BITS = 256
-"""Maximum size of a seed; a longer one would only be slow to read."""
+"""Maximum size of a seed in bits; a longer seed would only be slow to read."""
 _WORDS = 1 << 64
 _BUFFER = 64
 
 
 def path_bytes(seed: int, path: tuple[int | str, ...]) -> bytes:
-    """The text that is hashed to the key of a stream; a type mark distinguishes the path (1,) from ("1",)."""
+    """The bytes that are hashed to the key of a stream; a type mark distinguishes the path (1,) from ("1",)."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
         raise OptionError(f"a seed is an integer, got {show_value(seed)}")
     if int(seed).bit_length() > MAX_BITS:
@@ -59,7 +59,7 @@ def stream(seed: int, *path: int | str) -> Stream:
     """Return the random stream of a seed and a path.
 
     Streams of different paths are independent, and a stream has the same draws in every process, on every machine and with
-    every version of numpy. Samplers and environments of your own draw from streams.
+    every version of numpy. Use streams for the draws of your own samplers and environments.
 
     Args:
         seed: An integer of at most 256 bits.
@@ -84,7 +84,7 @@ def on_grid(probabilities: ArrayLike) -> Ints:
 
 
 class Stream:
-    """A sequence of 64-bit words and the distributions built on it. Scalars when `size` is None, arrays otherwise."""
+    """A sequence of 64-bit words and the distributions built on it. Draws are scalars if `size` is None, arrays otherwise."""
 
     def __init__(self, key: int) -> None:
         self._bits = np.random.Philox(key=key)
@@ -144,7 +144,7 @@ class Stream:
         return float(drawn[0]) if size is None else np.asarray(drawn, dtype=np.float64)
 
     def log_gamma(self, shape: ArrayLike) -> Floats:
-        """Logarithms of Gamma(shape, 1) draws, one per entry; in logarithms since small shapes underflow otherwise."""
+        """Logarithms of Gamma(shape, 1) draws, one per entry of `shape`; the draws themselves underflow for small shapes."""
         a = np.atleast_1d(np.asarray(shape, dtype=np.float64))
         first, second = self.uniform(a.size).reshape(a.shape), self.uniform(a.size).reshape(a.shape)
         return log_gamma_quantile(a, first, second)
@@ -163,7 +163,7 @@ class Stream:
         return int(index[0]) if size is None else index
 
     def permutation(self, n: int) -> Ints:
-        """The numbers 0..n-1 in random order: the order of n random words."""
+        """The numbers 0..n-1 in random order, which is the sorting order of n random words."""
         return np.argsort(self.raw(n), kind="stable").astype(np.int64)
 
     def choice(self, n: int, k: int) -> Ints:
@@ -187,9 +187,9 @@ class Stream:
 
 
 def log_gamma_quantile(shape: Floats, first: Floats, second: Floats) -> Floats:
-    """The logarithm of the Gamma(shape, 1) variable that belongs to two uniform numbers.
+    """Transform two uniform numbers into the logarithm of a Gamma(shape, 1) variable.
 
-    Below shape 1 by Gamma(a) = Gamma(a + 1) * U**(1/a), in logarithms: the plain form underflows for strongly skewed draws.
+    Shapes below 1 use Gamma(a) = Gamma(a + 1) * U**(1/a) in logarithms, since the product itself underflows for small shapes.
     """
     from scipy.special import gammaincinv
 
@@ -213,7 +213,7 @@ class StreamBatch:
 
     One bit generator object per client costs microseconds to make and a Python call per draw; a hundred thousand clients with a
     hundred draws each would take minutes. Philox is counter-based, so a block of four words is a pure function of (key,
-    counter): here whole arrays of blocks are computed together, bit for bit those that numpy's own generator gives.
+    counter). This class therefore computes whole arrays of blocks at once, with the same bits as numpy's own generator.
     """
 
     def __init__(self, seed: int, *path: int | str, first: int = 0, count: int) -> None:
@@ -231,7 +231,7 @@ class StreamBatch:
         return len(self._used)
 
     def random_raw(self, counts: Ints) -> Words:
-        """The next `counts[k]` words of stream k, concatenated."""
+        """The next `counts[k]` words of every stream k, concatenated."""
         first_block = self._used // 4
         blocks = np.where(counts > 0, (self._used + counts + 3) // 4 - first_block, 0)
         owner = np.repeat(np.arange(len(self)), blocks)
@@ -259,14 +259,14 @@ class StreamBatch:
 
 
 def reduce_below(words: Words, high: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-    """Each word as an integer below its own `high`, and a mask of the words to keep; the others would bias the draw."""
+    """Each word as an integer below its entry of `high`, and a mask of the words to keep; the rest would bias the draw."""
     bound = high.astype(np.uint64)
     remainder = (np.uint64(0) - bound) % bound
     return (words % bound).astype(np.int64), words <= _ALL - remainder
 
 
 def _compute_blocks(counter: Words, keys: Words) -> Words:
-    """Philox4x64-10 of the counters (counter, 0, 0, 0): four words a row."""
+    """Philox4x64-10 of the counters (counter, 0, 0, 0), with four words per row."""
     size = 1 << 15
     if counter.size > size:
         parts = range(0, counter.size, size)

@@ -1,9 +1,9 @@
-"""Pieces of work that run in turns, and wait for each other where one batch can serve all of them.
+"""Pieces of work that run in turns, and wait for each other so that one batch can serve all of them.
 
-`run_together` gives each piece a thread, of which one runs at a time: a piece goes on until it ends, or until it asks for
-something by `meet`. When every piece has ended or waits, what they wait for is served in one call, and they go on in their order.
-So nothing runs concurrently, the order of all operations is the same on every machine, and code that knows nothing of its
-neighbours can share a batch with them. Outside of `run_together` a request is served at once.
+`run_together` gives each piece of work a thread, and only one thread runs at a time. A piece runs until it ends or makes a
+request with `meet`. When every piece has ended or waits, requests of the same kind are served in one call, and the pieces
+continue in their order. So nothing runs concurrently, the order of all operations is the same on every machine, and pieces share
+a batch without knowing of each other. Outside of `run_together`, a request is served at once.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Group:
     """Pieces of work that are under way together.
 
     Attributes:
-        size: How many there are.
+        size: The number of pieces.
     """
 
     def __init__(self, works: Sequence[Callable[[], Any]]) -> None:
@@ -96,7 +96,7 @@ class Group:
         return [member.result for member in self._members]
 
     def pass_on(self) -> None:
-        """Let the next member run. Only the member that runs calls this, as the last thing before it waits or ends."""
+        """Let the next member run. After the start, only the running member calls this, just before it waits or ends."""
         alive = [member for member in self._members if not member.over]
         if not alive:
             self._ended.set()
@@ -110,7 +110,7 @@ class Group:
 
 
 def _serve(waiting: Sequence[_Member]) -> None:
-    """Answer what members wait for, in one call for each key; those that wait for the others go on when nothing else is asked."""
+    """Serve the requests of members in one call for each key; without requests, members in `wait_for_others` continue."""
     asking = [member for member in waiting if member.serve is not None] or waiting
     by_key: dict[Hashable, list[_Member]] = {}
     for member in asking:
@@ -133,10 +133,10 @@ _member: ContextVar[_Member | None] = ContextVar("member", default=None)
 
 
 def run_together(works: Sequence[Callable[[], Result]]) -> list[Result]:
-    """Run pieces of work, one at a time, that may `meet`; a single one runs as it is.
+    """Run pieces of work that may `meet`, one at a time; a single piece runs in the calling thread.
 
     Args:
-        works: The pieces.
+        works: The pieces of work, as functions without arguments.
 
     Returns:
         Their results. When all have ended, the exception of the first piece that failed is raised.
@@ -151,13 +151,13 @@ def get_group() -> Group | None:
 
 
 def meet(key: Hashable, serve: Callable[[list[Request]], Sequence[Answer]], request: Request) -> Answer:
-    """Ask for something that is served together with what the others of the group ask for.
+    """Make a request that is served together with the requests of the other pieces of work.
 
     Args:
-        key: Names the service: requests with equal keys are one call.
-        serve: Takes the requests, in the order of the pieces of work, and returns an answer for each. An exception goes to all of
-            them.
-        request: What is asked.
+        key: Names the service: requests with equal keys are served in one call.
+        serve: Takes the requests, in the order of the pieces of work, and returns an answer for each. An exception is raised in
+            all of the pieces.
+        request: The request.
 
     Returns:
         The answer.
@@ -175,7 +175,7 @@ def wait_for_others(key: Hashable) -> None:
 
 
 def own_time() -> float:
-    """A clock like `time.perf_counter` that stands still while this piece of work waits for others; a service that it shares
-    counts with its share."""
+    """A clock like `time.perf_counter` that stands still while this piece of work waits for others. The time of a shared call
+    is divided equally among the pieces that it serves."""
     member = _member.get()
     return time.perf_counter() - (0.0 if member is None else member.away)
