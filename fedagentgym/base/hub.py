@@ -83,7 +83,10 @@ def push_folder(folder: Path, kind: Kind, name: str, *, private: bool = False) -
     files = [(file.relative_to(folder).as_posix(), file) for file in sorted(folder.rglob("*")) if file.is_file()]
     refused = [path for path, _ in files if not _is_taken(path)]
     if refused:
-        raise DataError(f"{folder}: {refused[0]} has none of the suffixes that are pushed: {', '.join(sorted(TAKEN))}")
+        raise DataError(
+            f"{folder}: {refused[0]} cannot be pushed (only LICENSE and visible files with the suffixes"
+            f" {', '.join(sorted(TAKEN))} can be)"
+        )
     with open_hub(f"cannot push to {name}") as hub:
         api = hub.HfApi()
         call_within(ASKING_SECONDS, lambda: api.create_repo(name, repo_type=kind, private=private, exist_ok=True))

@@ -1,4 +1,4 @@
-"""Rules, chosen by name, that combine the clients' parameters into the next global ones.
+"""Rules, chosen by name, that combine the clients' parameters into the next global parameters.
 
 A rule gives each client a weight and makes an accumulator, to which updates are added in the order of the client
 numbers. So a mean never holds more than a few models, and its result does not depend on the order of replies. FedAdam treats
@@ -62,9 +62,9 @@ class Accumulator(Protocol):
 class AggregationRule(NamedSettings):
     """Base class of aggregation rules: derive a class, write `begin`, register it with `fedagentgym.register_aggregation`.
 
-    The fields are its options in configurations; `name` is the name that it is registered by. A rule whose accumulator uses the
-    weights that it is given sets `uses_weights`; with any other, clients of unequal weights are refused before the first round. A
-    rule that must see all updates at once, as a median, sets `needs_all`. `fedagentgym.testing.check_aggregation` checks it.
+    The fields of the class are the rule's options in configurations; `name` is its registered name. Set `uses_weights` if the
+    accumulator uses its weights; otherwise clients of unequal weights are refused before the first round. Set `needs_all` if the
+    rule must see all updates at once, like a median. `fedagentgym.testing.check_aggregation` checks a rule.
 
     Examples:
         >>> from typing import Literal
@@ -89,7 +89,7 @@ class AggregationRule(NamedSettings):
         return 1
 
     def weigh(self, examples: Sequence[float]) -> list[float]:
-        """Return the clients' weights in the aggregate. A rule that does not define it leaves them to the method.
+        """Return the clients' weights in the aggregate. If a rule does not define this, the method chooses the weights.
 
         Args:
             examples: Number of examples of each client.
@@ -113,14 +113,14 @@ class AggregationRule(NamedSettings):
 
 
 class LossRule(AggregationRule):
-    """Base class of rules that also depend on how well clients do: `begin` is given a loss of each, 1 - success, from 0 to 1."""
+    """Base class of rules that depend on the clients' losses: `begin` also gets the loss of each, 1 - success, from 0 to 1."""
 
     def begin(self, state: ServerState, losses: Sequence[float] = ()) -> Accumulator:
         raise NotImplementedError
 
 
 class _OnMean(AggregationRule):
-    """Base class of rules on the plain mean: clients count alike, unless the method gives them weights of its own."""
+    """Base class of rules on the plain mean: all clients have equal weight, unless the method gives them other weights."""
 
     uses_weights: ClassVar[bool] = True
 
@@ -245,8 +245,8 @@ def begin_aggregation(rule: AggregationRule, state: ServerState, losses: Sequenc
     found = rule.begin(state, losses) if isinstance(rule, LossRule) else rule.begin(state)
     if not all(callable(getattr(found, method, None)) for method in ("add", "finish")):
         raise OptionError(
-            f"the aggregation rule {rule.name}: begin returned {show_value(found)}: it returns an object with add(update, weight)"
-            " and finish()"
+            f"the aggregation rule {rule.name}: begin returned {show_value(found)} in place of an object with"
+            " add(update, weight) and finish()"
         )
     return found
 
@@ -256,22 +256,22 @@ def compute_weights(rule: AggregationRule, examples: Sequence[float]) -> list[fl
     found = rule.weigh(examples)
     if not isinstance(found, Sequence | np.ndarray) or len(found) != len(examples):
         raise OptionError(
-            f"the aggregation rule {rule.name}: weigh returned {show_value(found)}: it returns a number of at least 0 for each of"
-            f" {len(examples)} clients"
+            f"the aggregation rule {rule.name}: weigh returned {show_value(found)} in place of a number of at least 0 for each"
+            f" of {len(examples)} clients"
         )
     return list(found)
 
 
 def step_server(state: ServerState, combined: ServerState, step: float, momentum: float) -> ServerState:
-    """Go on from the global parameters theta: theta + step * v, where v = momentum * v + (combined - theta).
+    """Move the global parameters theta to theta + step * v, where v = momentum * v + (combined - theta).
 
-    With `step` 1 and `momentum` 0 these are the combined parameters. With momentum it is FedAvgM (Hsu et al. 2019); with
+    With `step` 1 and `momentum` 0 the result is the combined parameters. With momentum this is FedAvgM (Hsu et al. 2019); with
     momentum 1 all moves so far add up.
 
     Args:
         state: The global state from which the round began.
-        combined: What the aggregation rule gave, best in float64.
-        step: How far the server goes.
+        combined: The result of the aggregation rule, preferably in float64.
+        step: The server learning rate.
         momentum: Share of the previous v that is added to the new one.
 
     Returns:
@@ -346,7 +346,7 @@ class RunningMean:
         self._total += weight
 
     def compute(self, *, narrow: bool = True) -> dict[str, Array]:
-        """The mean, read-only so that it can be sent and committed without a copy; `narrow` gives the dtypes of `current`."""
+        """The mean, in the dtypes of `current` if `narrow`, else in float64; read-only, to be sent and stored without a copy."""
         if not self._pending:
             raise DataError("cannot average: no update was added")
         if not self._total > 0.0:
@@ -383,7 +383,7 @@ class RunningMean:
 
 
 class _MeanStep(RunningMean):
-    """A running mean, from which the rule moves on at the end."""
+    """A running mean, from which the rule's `move` computes the next global state at the end."""
 
     def __init__(self, state: ServerState, rule: _OnMean) -> None:
         super().__init__(state.parameters)

@@ -1,13 +1,13 @@
-"""The interface of a federated algorithm: a global state, a function that computes the next one in a round, and the clients.
+"""The interface of a federated algorithm: a global state, a function that computes the next state in a round, and the clients.
 
 The server loop uses nothing else. Everything that must survive a crash is in the global state (a `ServerState`: the model's
 parameters, the moments of the server's optimizer, the method's memory) or in the clients' states. The global state is committed
 with every round and stored as one message, so that a run continues from it bit for bit; an `Algorithm` object itself holds only
 what follows from its settings.
 
-A round has one `Clients`: `call` sends one message to each of some clients and returns their replies; `iter_replies` yields them
-one after the other. What became of the others is a `Failure` in `failed`. The algorithm does not see where the clients run, how
-often a call was tried, and where their states are kept.
+A round has one `Clients` object. Its `call` sends one message to each of the given clients and returns their replies;
+`iter_replies` yields the replies one by one. A client without a usable reply has a `Failure` in `failed`. The algorithm does not
+see where the clients run, how often a call was tried, or where client states are stored.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class ServerState:
     """The global state of a run, committed after every round. Everything that must survive a crash is in it.
 
     Attributes:
-        parameters: What is trained and sent.
+        parameters: The parameters that are trained and sent.
         optimizer: Moments of a server optimizer.
-        memory: What else the method keeps, as plain values and arrays.
+        memory: Everything else that the method keeps, as plain values and arrays.
     """
 
     parameters: Mapping[str, Array]
@@ -55,15 +55,15 @@ class ServerState:
 
     @cached_property
     def message(self) -> Message:
-        """The state as stored."""
+        """The state as a message, which is its stored form."""
         return Message(weights=self.parameters, sets={OPTIMIZER: self.optimizer}, control=self.memory)
 
     def check_shapes(self, like: Mapping[str, Array], what: str) -> None:
         """Refuse parameters that are not arrays with these names and shapes.
 
         Args:
-            like: The arrays.
-            what: What gave this state, for the error.
+            like: Arrays with the expected names and shapes.
+            what: The function that returned this state, for the error.
 
         Raises:
             DataError: If a parameter is missing, of another shape, or no array; the sentence names it.
@@ -91,7 +91,7 @@ class ServerState:
             message: The message.
 
         Returns:
-            The state, which shares its arrays.
+            The state, which shares the message's arrays.
 
         Raises:
             DataError: If the message is no global state.
@@ -116,8 +116,8 @@ R = TypeVar("R")
 class Round:
     """One round on the server's side. Round 0 is the preparation; training rounds count from 1 to `total`.
 
-    `participants` are the clients drawn for this round (`federation.clients_per_round` of them); `clients.ids` are all. A private
-    run draws its participants and its noise from `secret`.
+    `participants` are the clients drawn for this round (`federation.clients_per_round` of them); `clients.ids` are all clients. A
+    private run draws its participants and its noise from `secret`.
     """
 
     number: int
@@ -148,8 +148,8 @@ class RoundResult:
 
     Attributes:
         state: The next global state.
-        metrics: Numbers of the round by name.
-        clients: Numbers of single clients.
+        metrics: Metrics of the round by name.
+        clients: Metrics of single clients, by client number and name.
         episodes: Sampled training episodes, a JSON line each.
     """
 
@@ -206,7 +206,7 @@ Reason = Literal["error", "timeout", "dead", "refused"]
 
 
 class Failure(NamedTuple):
-    """In place of a reply: the client raised, was late, died, or gave an invalid reply."""
+    """Takes the place of a reply if the client raised an error, was late, died, or gave an invalid reply."""
 
     client: int
     reason: Reason
@@ -229,7 +229,7 @@ class QuorumError(FedAgentGymError):
 
 
 class FederationSettings(Settings):
-    """The backend of the clients, how many take part, and how many must answer: the section `federation` of a configuration."""
+    """The section `federation` of a configuration: the backend, the number of participants, and the quorum."""
 
     backend: str = Field(default="in-process", description="where the clients run: in-process or flower")
     rounds: int = Field(default=20, ge=0, description="communication rounds; 0 only evaluates the initial agent")
@@ -270,16 +270,16 @@ class Clients:
     """The clients of one round.
 
     Attributes:
-        backend: Where they run.
-        operations: What they can be asked to do, by name.
+        backend: The backend that runs the clients.
+        operations: The operations of the clients, by name.
         ids: The numbers of all clients of the federation.
         round_number: The round.
         seed: The run's seed.
-        heads: The newest state of every client that has one; replies replace them.
-        quorum: How many of those called must reply, unless a call says so.
-        deadline: The seconds that each may take, unless a call says so.
+        heads: The name of the newest state of every client that has one; replies update it.
+        quorum: The share or number of the called clients that must reply, unless a call gives another one.
+        deadline: The seconds that each client may take, unless a call gives another limit.
         meter: Counts the bytes of messages.
-        streams: Numbers by which clients draw in place of their own, for tests that force two clients to draw alike.
+        streams: Numbers that replace the clients' own in random draws, for tests in which two clients must draw the same.
         progress: Receives calls and replies.
         next_call: The number of the next call.
         failures: All failures, as they are recorded.
@@ -330,12 +330,13 @@ class Clients:
         deadline: float | None = None,
         start: Parameters | None = None,
     ) -> Iterator[tuple[int, Message]]:
-        """`call`, one reply at a time: (client, reply) in the order of the client numbers, as soon as a reply is there.
+        """Like `call`, but yield (client, reply) in the order of the client numbers, each as soon as it is available.
 
-        With `start`, the distance of replied weights from it is measured while they are checked (`Message.measure_distance`).
+        With `start`, the distance of the replied weights from `start` is measured while they are checked
+        (`Message.measure_distance`).
 
-        A caller that drops each reply holds a single one at a time, however many clients there are. Raises `QuorumError` after
-        the last reply, and must be read to its end before the next call.
+        A caller that drops each reply has only one reply in memory at a time, however many clients there are. `QuorumError` is
+        raised after the last reply, and the iterator must be read to its end before the next call.
         """
         if operation not in self.operations:
             raise DataError(f"the clients know no operation {operation!r}: known are {', '.join(self.operations)}")
@@ -362,7 +363,7 @@ class Clients:
                 raise DataError(f"the backend answered for client {reply.client} in place of client {expected}")
             self.seconds[expected] = self.seconds.get(expected, 0.0) + reply.seconds
             answer: Message | Failure
-            if reply.status == "ok":  # it is accepted if it matches the declaration, and so is the client's new state
+            if reply.status == "ok":  # a reply that matches its declaration is accepted with the client's new state
                 try:
                     answer = Message.decode(reply.message, declared.reply, start)
                     self.meter.record("up", answer)
@@ -385,7 +386,7 @@ class Clients:
         self.refuse(failures)
 
     def refuse(self, failures: Sequence[Failure]) -> None:
-        """Record clients of the last call whose replies are missing or not used; the quorum must hold without them."""
+        """Record clients of the last call whose replies are missing or not used; raise a `QuorumError` if too few remain."""
         operation, asked, needed = self._last
         where = {"round": self.round_number, "call": self.next_call - 1, "operation": operation}
         self.failures += [{**where, **failure._asdict()} for failure in failures]
@@ -395,7 +396,7 @@ class Clients:
 
 
 def resolve_quorum(quorum: float | int | None, asked: int) -> int:
-    """The number of replies for a quorum: a float is a share of the `asked` clients, an integer a number, None one."""
+    """The number of replies for a quorum: a float is a share of the `asked` clients, an integer a number, and None means 1."""
     if quorum is None:
         return min(1, asked)
     if isinstance(quorum, bool) or quorum < 0 or (isinstance(quorum, float) and quorum > 1.0):

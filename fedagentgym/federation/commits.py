@@ -8,9 +8,9 @@ removed and their notes stay, so that the whole run can be checked and its recor
 A note has two digests. `digest` covers what all runs of the configuration have in common, so two such runs have the same
 chain; `seal` covers the times too.
 
-Every note contains the digests of the previous note, of that round's evaluation, and of what the run was made from. So a change
-to any of them breaks the chain at the first round that does not fit, and that round is named. The chain has no key: it
-does not reveal a change after which every digest was recomputed.
+Every note contains the digests of the previous note, of the previous round's evaluation, and of the run's inputs. So a change to
+any of them breaks the chain, and the error names the first round that does not fit. The chain has no secret key, so it does
+not reveal a change after which every digest was recomputed.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class CommitStore:
         return sorted(int(name) for name in names if name == f"{int(name):04d}")
 
     def read(self, number: int) -> Commit:
-        """A round, checked: its bytes have the recorded digest and its note is complete."""
+        """Read a round; check that its global state has the recorded digest and that its note is complete."""
         note = self.read_note(number)
         place = self.get_path(number) / "global.bin"
         data = read_bytes(place)
@@ -200,7 +200,7 @@ def _seal_evaluation(note: Note, evaluation: Mapping[str, Any]) -> dict[str, Any
 
 
 def _check_seal(expected: Mapping[str, Any], found: Mapping[str, Any], place: Path) -> None:
-    """Check that the fields of a file are those that were read from it and match its seal."""
+    """Check that a file holds exactly the expected fields and the seal that follows from them."""
     sealed = {**expected, "seal": digest(expected)}
     if sealed != found:
         names = [name for name in {**sealed, **found} if sealed.get(name) != found.get(name)]
@@ -239,7 +239,7 @@ def _parse_note(plain: Mapping[str, Any], where: str) -> Note:
 
 
 Draw = Callable[[int], Sequence[int]]
-"""The clients that take part in a round, by its number."""
+"""A function from the number of a round to its participants."""
 
 
 @dataclass(frozen=True)
@@ -270,10 +270,10 @@ _UP_TO = re.compile(r"configuration up to round (\d{1,9})")
 def extend_inputs(
     inputs: Mapping[str, str], newest: Note, list_shorter: Callable[[], Collection[str]]
 ) -> dict[str, str]:
-    """The inputs of a run that may have been extended: they say which configuration was in force up to which round.
+    """The inputs of a run that may have been extended: they name each earlier configuration with the last round played with it.
 
-    `list_shorter` gives the configurations that equal this one except for fewer rounds; any other is unknown, so that the
-    chain is refused.
+    `list_shorter` returns the digests of the configurations that differ from this one only by fewer rounds. Any other
+    configuration is left out, so that the chain is refused.
     """
     said = {name: value for name, value in newest.links.inputs.items() if _UP_TO.fullmatch(name)}
     before = newest.links.inputs.get(CONFIGURATION, "")
@@ -293,8 +293,8 @@ def _expect_inputs(inputs: Mapping[str, str], number: int) -> dict[str, str]:
 
 @contextlib.contextmanager
 def lock_folder(folder: Path) -> Iterator[Callable[[], None]]:
-    """Lock the run folder: a second process on the same folder is refused. The `with` block gets a check that the folder is still
-    in its place."""
+    """Lock the run folder; a second process on the same folder is refused. The `with` block gets a function that raises if the
+    folder was moved or removed."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = os.fdopen(
@@ -317,8 +317,8 @@ def lock_folder(folder: Path) -> Iterator[Callable[[], None]]:
                 same = False
             if not same:
                 raise DataError(
-                    f"the run folder {format_path(folder)} was moved or removed while the run was working: what it has saved"
-                    " is where it was moved to"
+                    f"the run folder {format_path(folder)} was moved or removed while the run was working: look for its"
+                    " saved rounds where it was moved to"
                 )
 
         try:
@@ -335,8 +335,8 @@ def read_chain(folder: Path, inputs: Mapping[str, str] | None = None) -> Chain |
     """
     rounds = CommitStore(folder / "rounds")
     numbers = rounds.list_notes()
-    if inputs is None and numbers:  # the newest note of an extended run says what each of its rounds was made from
-        with contextlib.suppress(FedAgentGymError):  # what is wrong with it is reported when its turn comes
+    if inputs is None and numbers:  # the newest note of an extended run gives the inputs of all its rounds
+        with contextlib.suppress(FedAgentGymError):  # a fault of this note is reported below, in its order
             newest = rounds.read_note(numbers[-1]).links.inputs
             inputs = newest if any(_UP_TO.fullmatch(name) for name in newest) else None
     notes: list[Note] = []

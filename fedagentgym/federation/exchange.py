@@ -1,11 +1,11 @@
-"""Operations of clients, one request to one client, its reply, and the function that every backend runs between them.
+"""Operations of clients, requests to a client, its replies, and `perform`, with which every backend serves a request.
 
 An operation is a function of (state, message, context): it keeps nothing between calls, so it can be repeated, moved to another
 worker, or run again after a crash with the same result. An `Application` is the set of operations of one run together with
 their resources; a worker process builds it from an `ApplicationSpec` of plain values.
 
-A request names the state from which it starts, (round, call); the reply carries the new state, whose name is the request's own
-(round, call). The bytes of both are canonical encodings, the same on every backend.
+A request names the state from which it starts by (round, call). The reply carries the new state, which gets the (round, call) of
+the request as its name. The bytes of messages and states are canonical encodings, the same on every backend.
 
 Headers come from another process, and in a deployment from another owner's machine, so they are validated: a number out of range
 or a value of another type makes the whole header malformed, and text in them is cut and made printable.
@@ -44,8 +44,8 @@ class ClientContext(Generic[R]):
     """The client as an operation sees it. All of it can be rebuilt at any time.
 
     `resources` is what the application provides: the client's tasks, environment and agent. Random streams are named
-    by a purpose and follow from (run seed, round, client, purpose) alone: an operation that runs several times in a
-    round names the step.
+    by a purpose and depend only on (run seed, round, client, purpose), so an operation that runs several times in a
+    round must add the step to the purpose.
     """
 
     id: int
@@ -97,9 +97,9 @@ class Application(Protocol[R]):
 class ApplicationSpec:
     """The application as a worker builds it: `module:function` called with keyword arguments.
 
-    In this process it is passed as it is. Transports send its `plain` form, and the function validates the arguments again where
-    they arrive, since a client's machine must not unpickle what a server sends. `plugins` are modules or files of the user, which
-    are loaded first.
+    Within a process, the specification is passed as an object. Transports send its `plain` form, and on the receiving side the
+    function validates the arguments again, since a client's machine must not unpickle data from a server. `plugins` are modules
+    or files of the user, which are loaded first.
     """
 
     target: str
@@ -108,7 +108,7 @@ class ApplicationSpec:
 
     def build(self, device: str | None = None, owner: Mapping[str, Any] | None = None, **held: Any) -> Application[Any]:
         """Build the application. A worker with its own device passes it as `device`; a machine with its own tasks passes them as
-        `held`; a node passes the decisions of its `owner`, which only an application with this argument gets."""
+        `held`. A node passes the decisions of its `owner`, which are handed on if the application has this argument."""
         load_plugins(self.plugins)
         make = resolve(self.target, "application")
         own = held if device is None else {"device": device, **held}
@@ -126,7 +126,7 @@ class ApplicationSpec:
 
     @classmethod
     def load(cls, plain: object) -> ApplicationSpec:
-        """The specification from these plain values; `DataError` if they are malformed."""
+        """Make a specification from plain values; raise a `DataError` if they are malformed."""
         if not isinstance(plain, Mapping):
             raise DataError("malformed recipe: a mapping is expected")
         target, arguments, plugins = (plain.get(name) for name in ("target", "arguments", "plugins"))
@@ -163,8 +163,8 @@ class StateName(NamedTuple):
 class Request:
     """The server's request to one client, with the maximum sizes in bytes of the reply's parts.
 
-    The message is in pieces in the process that makes it: a backend that sends it elsewhere takes its bytes, which a broadcast
-    joins once for all receivers.
+    In the process that makes a request, the message is in `Pieces`. A backend that sends it to another process uses `body`, the
+    joined bytes, which a broadcast joins only once for all receivers.
     """
 
     client: int
@@ -177,7 +177,7 @@ class Request:
     reply_limit: int
     state_limit: int
     kept: tuple[StateName, ...] = ()
-    """The client's states in the rounds that the server keeps, for a machine that keeps its states itself."""
+    """The client's states that belong to rounds which the server keeps, for a machine that stores its states itself."""
 
     @property
     def body(self) -> bytes:
@@ -204,7 +204,7 @@ class Request:
 
     @classmethod
     def from_header(cls, header: Any, message: bytes) -> Request:
-        """The request with this header; `DataError` unless every part has its type and range."""
+        """Make the request with this header; raise a `DataError` if a part has a wrong type or is out of range."""
         try:
             base, (reply_limit, state_limit) = header["base"], header["limits"]
             name, started = _read_name(header["name"]), None if base is None else _read_name(base)
@@ -233,7 +233,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """Exactly one per request, in request order. `state` is None if the call did not change the client's state."""
+    """The reply to one request. `state` is None if the call did not change the client's state."""
 
     client: int
     status: Status
@@ -254,7 +254,7 @@ class Reply:
 
     @classmethod
     def from_header(cls, client: int, header: Any, message: bytes, state: bytes | None) -> Reply:
-        """The reply with this header; `DataError` unless every part has its type and range."""
+        """Make the reply with this header; raise a `DataError` if a part has a wrong type or is out of range."""
         try:
             status, seconds = header["status"], header["seconds"]
             if status not in get_args(Status):
@@ -275,9 +275,9 @@ class Reply:
 
 
 def perform(application: Application[Any], request: Request, data: bytes | None) -> Reply:
-    """Run the operation on the state with these bytes. An exception becomes an `error` reply; the state is unchanged.
+    """Run the requested operation on the state encoded in `data`. An exception becomes an `error` reply; the state is unchanged.
 
-    An error after which this process cannot compute is raised: it is no fault of the client.
+    An error after which this process cannot continue is raised, since it is not the client's fault.
     """
     started = own_time()
     try:
@@ -309,7 +309,7 @@ def perform(application: Application[Any], request: Request, data: bytes | None)
 
 
 def apply_deadline(reply: Reply, deadline: float | None) -> Reply:
-    """The reply, or a time-out in its place when it took longer than the deadline."""
+    """The reply, or a `timeout` reply in its place if it took longer than the deadline."""
     if deadline is None or reply.seconds <= deadline:
         return reply
     error = f"took {format_fixed(reply.seconds, 1)} s, the deadline is {deadline:g} s"
@@ -317,7 +317,7 @@ def apply_deadline(reply: Reply, deadline: float | None) -> Reply:
 
 
 def clean_text(text: object, longest: int, *, lines: bool = False) -> str:
-    """Text from elsewhere, cut to `longest` characters and made printable; line ends stay only with `lines`."""
+    """A text of another process or machine, cut to `longest` characters and made printable; only `lines` keeps line ends."""
     shown = str(text)[:longest]
     kept = "\n" if lines else ""
     return "".join(sign if sign.isprintable() or sign in kept else " " for sign in shown)

@@ -132,7 +132,7 @@ class ProgressTracker:
         )
 
     def _estimate_left(self) -> float | None:
-        """Estimated from the mean of the finished rounds; in the first one from the finished share of its clients' steps."""
+        """Estimate the remaining seconds from the mean time of finished rounds; in the first round, from its finished steps."""
         spent = self._clock() - self._begun
         if self._durations:
             whole = sum(self._durations) / len(self._durations)

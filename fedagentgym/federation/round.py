@@ -49,7 +49,7 @@ log = get_logger(__name__)
 
 
 class Observer(Protocol):
-    """An observer of a run: a table on the terminal, trackers."""
+    """An observer of a run, such as a table on the terminal or a tracker."""
 
     def begin(self, rounds: int) -> None:
         """The run starts or continues; `rounds` is the number of its last round."""
@@ -72,13 +72,13 @@ class ServerConfig:
             the best.
         evaluate_every: Rounds between evaluations; the first state and the last are evaluated too.
         observers: Objects with `begin(rounds)` and `round_done(record)`.
-        streams: Numbers by which clients draw in place of their own, for tests that force clients to draw alike.
+        streams: Numbers that replace the clients' own in random draws, for tests in which clients must draw the same.
         inputs: Digests of what the run is made from; a run resumes only if they are the same.
         hide_failures: Whether the errors of failed clients, which can quote their data, stay out of the records.
         private: Whether participants and noise are drawn from a secret in the run's folder, and single clients are left out of
             the records.
         on_progress: Called with a `TrainingProgress` many times a round.
-        began: When the process began this run, by `time.monotonic()`: the first round that it plays takes the time since then.
+        began: Time at which this process began the run, by `time.monotonic()`; the seconds of its first round count from then.
     """
 
     folder: Path
@@ -123,7 +123,7 @@ class OpenRun:
     metrics: MetricsLog
     check_place: Callable[[], None]
     warned: set[int] = field(default_factory=set)
-    """The first round in which a client failed, of which the log says why."""
+    """The first round in which a client failed; the log gives the reason for this round only."""
 
 
 def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) -> FinishedRounds:
@@ -168,7 +168,7 @@ def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) 
         else:
             commit = _check_newest(run, chain)
             evaluation, records = chain.evaluations.get(commit.round), chain.list_records()
-            if evaluation is None and _is_evaluation_due(plan, commit.round):  # it was killed before or during it
+            if evaluation is None and _is_evaluation_due(plan, commit.round):  # killed before or during the evaluation
                 metrics.restore(records[:-1], 0)
                 evaluation, began = _evaluate_and_log(run, commit), None
             else:
@@ -184,10 +184,11 @@ def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) 
 def play_round(
     run: OpenRun, before: Commit | None, evaluation: Mapping[str, Any] | None, began: float | None = None
 ) -> Commit:
-    """One round, from the previous commit and its evaluation to its own commit; without a previous one the preparation, round 0.
+    """Play one round, from the previous commit and its evaluation to the round's own commit. Without a previous commit, this is
+    the preparation, round 0.
 
-    Ctrl-C takes effect after the commit; a second Ctrl-C at once, and the round is then played again. `began` is the time from
-    which the round's seconds count, by default now.
+    Ctrl-C takes effect after the commit. A second Ctrl-C takes effect at once, and a resumed run plays the round again. `began`
+    is the time from which the round's seconds count, by default now.
     """
     algorithm, backend, plan, settings = run.algorithm, run.backend, run.plan, run.plan.settings
     number = 0 if before is None else before.round + 1
@@ -196,7 +197,7 @@ def play_round(
     with postpone_interruption(f"stopping after round {number}; Ctrl-C again stops at once and discards this round"):
         started = time.monotonic() if began is None else began
 
-        # Select. What a private run promises holds only for an observer who cannot draw the participants again.
+        # Select. The guarantee of a private run holds only against observers who cannot repeat the draw of participants.
         ids, source = algorithm.client_ids(), plan.seed if run.secret is None else run.secret
         drawn = draw_participants(source, number, ids, settings.clients_per_round)
 
@@ -216,7 +217,7 @@ def play_round(
         )
         this_round = Round(number, settings.rounds, plan.seed, drawn, clients, run.secret)
 
-        # Apply. The method combines the replies into the next global state; one with a NaN would spoil every later round.
+        # Apply. The method combines the replies into the next global state; a NaN in it would spoil every later round.
         begun = algorithm.initial_state() if before is None else before.state
         result = (algorithm.prepare if before is None else algorithm.run_round)(begun, this_round)
         hook = f"{'prepare' if before is None else 'run_round'} of {type(algorithm).__name__}"
@@ -227,7 +228,7 @@ def play_round(
         record = _make_record(plan, this_round, result, before, time.monotonic() - started)
         _warn_of_first_failure(run, number, clients.failures)
 
-        # Commit. Client states and episodes are on disk before the round that refers to them; only then old states may go.
+        # Commit. Client states and episodes are on disk before the commit that refers to them; old states are removed later.
         backend.commit(clients.heads)
         known, old = ({}, {}) if before is None else (before.links.states, before.heads)
         episodes = "".join(f"{episode}\n" for episode in result.episodes) if not plan.private else ""
@@ -247,7 +248,7 @@ def play_round(
 
 
 def _warn_of_first_failure(run: OpenRun, number: int, failures: Sequence[Mapping[str, object]]) -> None:
-    """Say once why a client failed, unless what it says must stay with the client: the round goes on without it."""
+    """Log the reason of the first failure, once in a run, unless failures are hidden; the round goes on without the client."""
     if run.warned or run.plan.hide_failures or not failures:
         return
     run.warned.add(number)
@@ -264,7 +265,7 @@ def _warn_of_first_failure(run: OpenRun, number: int, failures: Sequence[Mapping
 def _make_record(
     plan: ServerConfig, this_round: Round, result: RoundResult, before: Commit | None, seconds: float
 ) -> Record:
-    """The line that is recorded of a round. In a private run only the method's own metrics may concern single clients."""
+    """The record of a round. In a private run it holds nothing about single clients but the method's own metrics."""
     number, clients = this_round.number, this_round.clients
     counts, failures = clients.meter.counts, clients.failures
     if plan.hide_failures:  # the error and the trace of a failure can quote the client's tasks
@@ -296,7 +297,7 @@ def _make_record(
 
 
 def _drop_infinite(numbers: Mapping[str, float]) -> dict[str, float]:
-    """The finite ones of some metrics; JSON cannot represent the others."""
+    """The metrics that are finite; JSON cannot represent the others."""
     return {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
 
 
@@ -332,7 +333,7 @@ def _remove_old(run: OpenRun) -> None:
 
 
 def _check_newest(run: OpenRun, chain: Chain) -> Commit:
-    """The newest commit, from which this algorithm continues, of a run whose files all match its chain."""
+    """Check the files of a run against its chain, and return the newest commit, from which the algorithm continues."""
     algorithm, plan = run.algorithm, run.plan
     ids, count = algorithm.client_ids(), plan.settings.clients_per_round
     check_evidence(
@@ -352,7 +353,7 @@ def _check_newest(run: OpenRun, chain: Chain) -> Commit:
 
 
 def check_finite(state: ServerState, round_number: int) -> None:
-    """Check for the last time before a commit: a global state with a NaN is never committed."""
+    """Raise if an array of a global state is not finite; such a state is never committed."""
     for name, array in state.message.get_arrays().items():
         if not is_finite(array):
             raise DataError(

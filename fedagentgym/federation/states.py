@@ -1,8 +1,8 @@
 """Client states, stored where they outlive every worker.
 
-One store per machine that keeps clients: the server's for the in-process backend, each client's own machine in a deployment. A
-state is stored under (round, call) and never changed. `commit` writes the states to which a round's commit refers; `prune` keeps
-those of the rounds whose global states are kept, so that a run can go on from each of them.
+Each machine that stores client states has one store: the server with the in-process backend, each client's own machine in a
+deployment. A state is named by its (round, call) and never changed. `commit` writes the states to which a round's commit refers.
+`prune` keeps the states of the rounds whose global states are kept, so that a run can continue from each of these rounds.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _FILE = re.compile(r"\A(\d{4,})-(\d{3,})\.(?:state|answer)")
 
 
 class StateStore:
-    """Client states by client and call, kept where they outlive every worker. A backend that keeps them derives from this class.
+    """Client states by client and call, which outlive every worker. A backend that stores client states derives from this class.
 
     Args:
         folder: Where states are written; by default they live in memory.
         write_through: Whether every state is written at once, instead of with the commit of its round.
 
     Raises:
-        DataError: If it is to write through without a folder.
+        DataError: If `write_through` is true and there is no folder.
     """
 
     def __init__(self, folder: Path | None = None, *, write_through: bool = False) -> None:
@@ -45,7 +45,7 @@ class StateStore:
                 self._stored.add((int(file.parent.name), StateName(int(found[1]), int(found[2]))))
 
     def get(self, client: int, name: StateName | None) -> bytes | None:
-        """The bytes of a state; None for a client that has none yet."""
+        """The bytes of a state; None if `name` is None, as for a client that has no state yet."""
         if name is None:
             return None
         found = self._memory.get((client, name))
@@ -56,7 +56,7 @@ class StateStore:
         return found
 
     def put(self, client: int, name: StateName, state: bytes | None) -> None:
-        """Keep the state that a call made; None if it changed nothing."""
+        """Keep a client's state after a call; `state` is None if the call did not change it."""
         if state is None:
             return
         if self._write_through:
@@ -69,7 +69,7 @@ class StateStore:
         self._write(client, name, request.encode("ascii") + b"\n" + answer, "answer")
 
     def get_answer(self, client: int, name: StateName, request: str) -> bytes | None:
-        """The stored reply to this request, found by its digest."""
+        """The stored reply to the request with this digest, or None."""
         if self._folder is None or not (path := _locate(self._folder, client, name, "answer")).is_file():
             return None
         asked, _, answer = _read_verified(path).partition(b"\n")
@@ -91,8 +91,8 @@ class StateStore:
             self._remove({key for key in self._stored if key not in kept})
 
     def prune_client(self, client: int, base: StateName | None, kept: Collection[StateName]) -> None:
-        """On a client's own machine: once a later call starts from `base`, no older state is needed again but those of the rounds
-        that the server keeps."""
+        """On the client's own machine, remove a client's states older than `base`, from which a later call starts. The states in
+        `kept` stay, since they belong to rounds that the server keeps."""
         if base is not None:
             old = {key for key in self._stored if key[0] == client and key[1] < base}
             self._remove({key for key in old if key[1] not in kept})
@@ -110,7 +110,7 @@ class StateStore:
 
 
 def read_state_digests(folder: Path, heads: Heads, before: Heads, known: Mapping[int, str]) -> dict[int, str]:
-    """The digests of the client states in a folder; those of unchanged states are already known."""
+    """The digests of the client states in a folder; digests of unchanged states are taken from `known`."""
     found = {}
     for client, name in sorted(heads.items()):
         if before.get(client) == name and client in known:

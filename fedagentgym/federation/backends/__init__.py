@@ -1,7 +1,7 @@
-"""Where clients run: what a backend does, the backends by name, and their options.
+"""Backends, which run the clients: their interface, the registered backends, and their options.
 
-`in_process` runs the clients in this process or in worker processes (`workers`). `flower_deployment` reaches them on machines of
-their own, by the messages of `flower_wire` and a worker that stays there (`resident`).
+`in_process` runs the clients in this process or in worker processes (`workers`). `flower_deployment` runs them on their own
+machines: it sends the messages of `flower_wire` to a worker that stays on each machine (`resident`).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Backend(Protocol):
             deadline: Seconds that each may take; None for no limit.
 
         Returns:
-            One reply per request, in the same order, each as soon as it is there. A client that fails, dies or is late is a
-            reply with that status.
+            One reply per request, in the same order, each as soon as it is available. A client that fails, dies or is late gives
+            a reply with that status.
         """
 
     def commit(self, heads: Mapping[int, StateName]) -> None:
@@ -73,13 +73,13 @@ COMMON_KEYWORDS = (*GIVEN_BY_RUN, "workers", "device_per_worker", "together")
 
 
 class BackendOptions(Settings):
-    """The base of the options of one backend."""
+    """The base class of the options of one backend."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
 
 def load_options(name: str, options: Mapping[str, object]) -> dict[str, Any]:
-    """`federation.options` as the keywords of a registered backend: an unknown one or a wrong value is one sentence."""
+    """`federation.options` as keyword arguments of a registered backend. An unknown option or a wrong value is an error."""
     given = next((key for key in options if key in COMMON_KEYWORDS), None)
     if given is not None:
         hint = "leave it out" if given in GIVEN_BY_RUN else f"see federation.{given}"
@@ -102,7 +102,8 @@ def load_options(name: str, options: Mapping[str, object]) -> dict[str, Any]:
 
 
 def describe_options(name: str) -> list[tuple[str, Any, Any]] | None:
-    """The options of a backend: name, type, default (`PydanticUndefined`: required); None if it takes any."""
+    """The name, type and default of each option of a backend, with `PydanticUndefined` as the default of a required option. None
+    if the backend takes any options."""
     opener = BACKENDS.get(name)
     try:
         hints = get_type_hints(opener, include_extras=True)

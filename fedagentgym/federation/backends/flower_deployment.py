@@ -3,12 +3,12 @@
 The server loop runs inside Flower's ServerApp, which provides its grid to this backend. On a client's machine the ClientApp is
 a thin proxy to the resident worker (`resident.py`), which keeps model, tasks and states: only messages are sent, never states.
 
-Which node runs which client: the nodes are queried, and their replies are claims. Flower's node key proves that a reply comes
-from a node that the server's owner has registered, not that this node is the client that it claims to be. Two nodes that claim
-one client therefore stop the run; `federation.options.nodes`, which assigns clients to nodes by number, takes precedence.
+To find the node of each client, the server queries all nodes, and each node claims its clients. Flower's node key proves that a
+reply comes from a node that the server's owner has registered, but not that the claim is true. If two nodes claim one client, the
+run therefore stops. `federation.options.nodes` assigns clients to nodes by number and takes precedence over claims.
 
-The same app runs in Flower's simulation (`flwr run` without a deployment). A simulated node stands for the clients whose number
-leaves its `partition-id` as remainder by `num-partitions`; it keeps nothing, so states are sent with requests.
+The same app runs in Flower's simulation (`flwr run` without a deployment). A simulated node runs the clients whose number modulo
+`num-partitions` is its `partition-id`. It keeps no states, so they are sent with requests.
 """
 
 from __future__ import annotations
@@ -53,26 +53,26 @@ from fedagentgym.federation.states import StateStore
 
 log = get_logger(__name__)
 GRACE_SECONDS = 10.0
-"""The time to wait for the other nodes when every client has a node: one of them may claim the same client."""
+"""The time to wait for the replies of other nodes when every client has a node, since they may claim the same clients."""
 _POLL_SECONDS = 0.2
 _MAX_CLAIM_LENGTH = 1 << 20
 
 
 class Claim(NamedTuple):
-    """The clients for which a node stands: those named, or every `partitions`-th from `first` on if it is simulated."""
+    """The clients of a node: those in `clients` or, on a simulated node, every `partitions`-th one from `clients[0]` on."""
 
     clients: tuple[int, ...]
     partitions: int = 0
 
     def choose(self, clients: Iterable[int]) -> list[int]:
-        """Those of these clients for which the node stands."""
+        """The clients of the node among the given ones."""
         if self.partitions:
             return [client for client in clients if client % self.partitions == self.clients[0]]
         return sorted(set(clients) & set(self.clients))
 
 
 def make_claim(clients: Iterable[int], partitions: int = 0) -> Any:
-    """The record in which a node names its clients, or a simulated one its partition."""
+    """The record in which a node names its clients, or a simulated node names its partition."""
     parts = {"clients": ",".join(map(str, clients)).encode("ascii")}
     return make_record({**parts, "partitions": str(partitions).encode("ascii")} if partitions else parts)
 
@@ -101,7 +101,7 @@ class FoundNodes(NamedTuple):
 def find_nodes(
     grid: Any, clients: Sequence[int], wait: float, assigned: Mapping[int, Sequence[int]] | None = None
 ) -> FoundNodes:
-    """The node of every client; queries until all are found, or raises after `wait` seconds."""
+    """Query nodes until every client has a node, and return these nodes; raise an error after `wait` seconds."""
     search = _NodeSearch(grid, frozenset(clients), assigned)
     deadline = time.monotonic() + wait
     search.ask()
@@ -133,7 +133,7 @@ class _NodeSearch:
         self.simulated: set[int] = set()
         self.pending: dict[str, int] = {}
         self.unknown: set[int] = set()
-        """Clients that nodes named and this run does not have."""
+        """Clients that nodes named but this run does not have."""
         self._grid, self._assigned = grid, assigned
         self._asked: set[int] = set()
 
@@ -221,8 +221,8 @@ def open_backend(
 
 
 class FlowerNodes(StateStore):
-    """Clients behind Flower's nodes. The store keeps the states of simulated nodes; a client's machine keeps its own, and learns
-    from each request which of them belong to rounds that are kept."""
+    """Runs clients on Flower's nodes. The store keeps the states of simulated nodes. A client's machine keeps its own states, and
+    each request says which of them belong to rounds that are kept."""
 
     def __init__(self, recipe: ApplicationSpec, grid: Any, nodes: FoundNodes, folder: Path | None = None) -> None:
         super().__init__(folder)
@@ -253,14 +253,14 @@ class FlowerNodes(StateStore):
         return replies
 
     def close(self) -> None:
-        """The grid belongs to the ServerApp."""
+        """Release nothing, since the grid belongs to the ServerApp."""
 
 
 def client_app(trusted: Sequence[str] = ()) -> Any:
     """The ClientApp: a thin proxy. Flower starts a process for every message; state that must persist is in the resident worker.
 
-    `trusted` are the applications for which the app is made; the owner of the machine may add others by `trust`. The server reads
-    the texts of errors, which may quote paths and tasks: what fails here is written to the node's own log.
+    `trusted` are the applications for which the app is made; the owner of the machine may add others by `trust`. The server
+    reads the texts of errors, which may quote paths and tasks, so errors of the app itself go to the node's own log only.
     """
     flower = require("flwr.app", "flower")
     app = require("flwr.clientapp", "flower").ClientApp()

@@ -1,11 +1,11 @@
 """Requests and replies as Flower messages, the same in simulation and in a deployment.
 
-A Flower message carries one record with our canonical bytes, as arrays, which Flower cuts into pieces: a message may be larger
-than what gRPC or a database takes at once. Flower reports a dead client only after a
-minute or more, so we wait ourselves, up to the deadline of the call; there is one reply per request.
+A Flower message carries one record with our canonical bytes as arrays. Flower cuts arrays into pieces, so a message may be larger
+than gRPC or a database accepts at once. Flower reports a dead client only after a minute or more, so this module waits by itself
+up to the deadline of the call. There is one reply per request.
 
-Neither side trusts the other. A record must hold exactly our parts, as bytes; a reply must come from the node that was called
-and name the request that it answers; otherwise the call of that node's client fails, and no other client is affected.
+Neither side trusts the other. A record must hold exactly our parts, as bytes. A reply must come from the node that was called
+and name the request that it answers. Otherwise the call of that node's client fails, and no other client is affected.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def decode_request(content: Any) -> tuple[Request, ApplicationSpec, bytes | None
 
 
 def answer_content(content: Any, handle: Handler) -> Any:
-    """The record that answers the record of a request. Errors are returned in it, never raised."""
+    """The record that answers the record of a request. Errors are returned in the record, never raised."""
     try:
         request, recipe, state = decode_request(content)
     except DataError as error:
@@ -83,14 +83,14 @@ def decode_reply(content: Any, request: Request) -> Reply:
 
 
 def make_record(parts: Mapping[str, bytes]) -> Any:
-    """The record of these parts. Flower takes no empty array, so the shape says how many of the bytes count."""
+    """The record of these parts. Flower accepts no empty array, so an empty part is sent as one byte with the shape (0,)."""
     flower = require("flwr.app", "flower")
     arrays = {name: flower.Array("uint8", (len(part),), RECORD, part or _NOTHING) for name, part in parts.items()}
     return flower.RecordDict({RECORD: flower.ArrayRecord(arrays)})
 
 
 def read_record(content: Any, needed: Collection[str], optional: Collection[str] = ()) -> dict[str, bytes]:
-    """The parts of one of our records: exactly the required ones, all bytes."""
+    """The parts of one of our records, which must be the needed ones and may be the optional ones, all of them bytes."""
     record = content.get(RECORD)
     if not isinstance(record, require("flwr.app", "flower").ArrayRecord) or len(content) != 1:
         raise DataError("a Flower message that does not hold exactly one record of ours")
@@ -138,9 +138,9 @@ def send_and_receive(
 
 
 def _parse_answer(answer: Any, node: int, request: Request, seconds: float) -> Reply:
-    """The reply, or why there is none: a node that vanished or an app that crashed is an error of Flower's.
+    """The reply, or a failed reply with the reason: for a node that vanished or an app that crashed, Flower sends an error.
 
-    A client reports how long it computed; its report is used up to the time measured here.
+    A client reports the time that it computed; this time is used unless it exceeds the time measured here.
     """
     if answer.has_error():
         reason = clean_text(answer.error.reason or f"code {answer.error.code}", 4 * MAX_ERROR_LENGTH, lines=True)

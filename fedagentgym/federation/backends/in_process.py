@@ -1,7 +1,7 @@
 """The default backend: clients one after the other in this process, or in a pool of worker processes.
 
-Both encode and decode every message and state, so bytes and dtypes are those of a real federation, and both give the same
-bits.
+In both cases every message and state is encoded and decoded, so bytes and dtypes are those of a real federation. Both give the
+same results bit for bit.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def open_backend(
 
 
 class SequentialBackend(StateStore):
-    """Runs one client after the other in this process, or some of them `together`: they take turns, and generate in one batch.
+    """Runs one client after the other in this process, or `together` clients at a time, which take turns and share a batch.
 
-    A call cannot be interrupted: a late reply is discarded when it comes.
+    A call cannot be interrupted, so a late reply is discarded when it arrives.
 
     Args:
         application: The client side of the run: its operations and resources.
         folder: Where client states are stored; by default in memory.
-        together: Clients that run together.
+        together: Number of clients that run together.
     """
 
     def __init__(self, application: Application[Any], folder: Path | None = None, together: int = 1) -> None:

@@ -3,13 +3,13 @@
 Flower's ClientApp is only a proxy to it. The two communicate over a Unix socket in a folder that only their user can read; the
 worker starts when first needed, serves one request at a time, and ends after some time without requests.
 
-States never leave the machine. A successful reply is stored before it is sent: a repeated request (a message delivered again, or
-a server that resumed from its last commit) gets the stored reply. States belong to the application of their run: a request with
-another application neither starts from them nor removes them.
+States never leave the machine. A successful reply is stored before it is sent, so that a repeated request (a message delivered
+again, or a server that resumed from its last commit) gets the stored reply. States belong to the application of their run: a
+request with another application never starts from them. The states of the `KEPT_RUNS` runs served last are kept.
 
-A request comes from the server, which does not own this machine: nothing in it ends the worker, names a file, or chooses code
-beyond what `NodeConfig` allows, and tracebacks stay in `worker.log`. A machine that holds tasks of its own sends the server
-the texts of `RefusedError`s only, and goes on with a run only while its tasks are unchanged.
+A request comes from the server, which does not own this machine. A request can neither end the worker nor name a file nor choose
+code beyond what `NodeConfig` allows, and tracebacks stay in `worker.log`. A machine that holds tasks of its own sends no error
+texts to the server except those of a `RefusedError`, and continues a run only while its tasks are unchanged.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ IDLE_SECONDS = 3600.0
 MAX_PROCESSES = 64
 START_SECONDS = 120.0
 HIDDEN = "it failed on its own machine: see worker.log there"
-"""The server's text in place of an error that may quote tasks or paths."""
+"""The text that the server gets in place of an error that may quote tasks or paths."""
 
 
 @dataclass(frozen=True)
 class NodeConfig:
     """The choices of the owner of a client's machine: its clients, the folder of its states, the code that it runs.
 
-    The server names the application to build; it is built only if it is in `trust`, to which the app adds the one it was made
-    for. A whole package is never trusted: a module's name leads to all that it imports. Plugins are loaded only if they are
-    named here, and `accept` alone says which protections of the sandbox may be missing. `harness` is the program that plays if
-    the run plays with one, in this many `processes`. `tasks` are the owner's files of tasks
-    that the machine holds itself, one for each client.
+    The server names the application to build. It is built only if it is in `trust`, to which the ClientApp adds the application
+    that it was made for. A whole package is never trusted, since a module's name leads to everything that the module imports.
+    Plugins are loaded only if `plugins` names them, and only `accept` decides which protections of the sandbox may be missing.
+    `harness` is the program that plays if the run uses a harness, in `processes` processes. `tasks` are the owner's files for
+    tasks that the machine itself holds, one for each client.
     """
 
     folder: Path
@@ -84,7 +84,7 @@ class NodeConfig:
 
     @classmethod
     def from_node_config(cls, node: Mapping[str, Any]) -> NodeConfig:
-        """From a SuperNode's `--node-config`: clients="3,4" workplace="/var/lib/fedagentgym", or tasks="/srv/client.yaml"."""
+        """Read a SuperNode's `--node-config`: clients="3,4" workplace="/var/lib/fedagentgym", or tasks="/srv/client.yaml"."""
         tasks = tuple(str(Path(file).absolute()) for file in str(node.get("tasks", "")).split(",") if file)
         held = {int(_load_held(file).client): file for file in tasks}
         if len(held) < len(tasks):
@@ -187,7 +187,7 @@ def forward_request(place: NodeConfig, request: Request, recipe: Mapping[str, An
 
 
 def _connect(place: NodeConfig) -> Any:
-    """A connection to the worker; if there is none, it is started as a process of its own, which outlives this one."""
+    """Connect to the worker; if none runs, start one as a separate process, which outlives this process."""
     deadline = time.monotonic() + START_SECONDS
     started = False
     while True:
@@ -253,7 +253,7 @@ class ResidentWorker:
     def _answer(self, request: Request, recipe: ApplicationSpec) -> tuple[dict[str, Any], bytes]:
         if request.client not in self.place.clients:
             raise RefusedError(f"client {request.client} is not on this machine")
-        header = replace(request, kept=()).to_header()  # the same call, whatever else is kept by now
+        header = replace(request, kept=()).to_header()  # `kept` may differ in a repeated call
         asked = bytes_digest(encode({**header, "recipe": recipe.plain()}) + request.body)
         application = self._get_application(recipe)
         store = self._get_store(digest(recipe.plain()))
@@ -315,7 +315,7 @@ class ResidentWorker:
         return self.place.folder / "states" / recipe.removeprefix("sha256:")[:24]
 
     def _get_store(self, recipe: str) -> StateStore:
-        """The states of the run with this recipe; if it is new, those of the runs that were served longest ago are removed."""
+        """The states of the run with this recipe; if the run is new, states of the least recently served runs are removed."""
         if self._opened is None or self._opened[0] != recipe:
             folder = self._get_folder(recipe)
             if not folder.is_dir():
@@ -330,7 +330,7 @@ class ResidentWorker:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serve requests one after the other, until none came for the idle time; a second worker of one folder ends at once."""
+    """Serve requests one after the other, until none has come for the idle time; a second worker of a folder ends at once."""
     place = NodeConfig.from_node_config(decode(bytes.fromhex(arguments[0])))
     log_to_stderr()
     with (place.folder / "worker.lock").open("w") as lock:

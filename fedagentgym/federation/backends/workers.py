@@ -1,11 +1,11 @@
 """A pool of worker processes on this machine, the pipe to each of them, and the program that each of them runs.
 
-Every worker builds the application once and keeps its tasks and models in memory. It has one request at a time, so that its death
-or delay concerns one client; a worker that dies is replaced and its request is sent once more from the stored state.
+Every worker builds the application once and keeps its tasks and models in memory. It serves one request at a time, so that its
+death or delay affects one client only. A worker that dies is replaced, and its request is sent once more with the stored state.
 
-The pipe carries frames of bytes, never pickles: first the application's specification, answered when the application is built;
-then for each request a header, the state if there is one, and the message, answered by a header, the message and the new state.
-The reader of a frame limits its length, so an oversized answer is refused unread.
+The pipe carries frames of bytes, never pickles. The first frame is the application's specification, which the worker answers when
+the application is built. A request is a header, the state if there is one, and the message; its answer is a header, the message,
+and the new state if it changed. The reader of a frame limits its length, so an oversized answer is refused unread.
 
 A worker runs code whose faults the server's process must survive: a malformed answer is refused, and a worker that stops in the
 middle of a frame counts as dead after `STALL_SECONDS`. In both cases only the request's client fails.
@@ -53,13 +53,13 @@ log = get_logger(__name__)
 MAX_TRIES = 2
 HEADER_LIMIT = 1 << 20
 STALL_SECONDS = 30
-"""The time for which a frame may be incomplete without new bytes: both ends are on one machine."""
+"""The time for which a frame may be incomplete without new bytes; it is short, since both ends are on one machine."""
 ONE_THREAD_VARIABLES = dict.fromkeys(
     ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
 )
 TOLD_EVERY_SECONDS = 0.5
 _AHEAD = 8
-"""Requests per worker that may be sent before the reply to an earlier one is there; bounds the number of waiting replies."""
+"""Requests per worker that may be sent before an earlier one is answered; this limits the number of waiting replies."""
 
 
 @dataclass
@@ -74,7 +74,7 @@ class _InFlight:
 
 @dataclass
 class _Batch:
-    """One running call: waiting requests, requests in flight by worker, and replies that earlier ones hold up."""
+    """One running call: waiting requests, requests in flight by worker, and replies that wait for earlier ones."""
 
     waiting: list[tuple[int, Request, int]]
     replies: dict[int, Reply] = field(default_factory=dict)
@@ -108,7 +108,8 @@ class WorkerPoolBackend(StateStore):
             raise
 
     def _send(self, batch: _Batch) -> None:
-        """Give every idle worker a request, its own client's if one is near; no reply waits long for earlier ones."""
+        """Give every idle worker a request, if possible of a client that it served last. Only requests near the next reply are
+        sent, so that no reply waits long for earlier ones."""
         last = batch.handed_out + _AHEAD * len(self._workers)
         for slot in range(len(self._workers)):
             near = [k for k, (index, _, _) in enumerate(batch.waiting) if index < last]
@@ -172,7 +173,8 @@ class WorkerPoolBackend(StateStore):
         batch.replies[flight.index] = reply
 
     def _get_worker(self, slot: int) -> WorkerProcess:
-        """The worker of this slot; a new one takes seconds to start, and several start at the same time."""
+        """The worker of this slot, started if there is none. The start takes seconds and is not awaited, so several can start at
+        the same time."""
         worker = self._workers[slot]
         if worker is None:
             device = self._devices[slot % len(self._devices)] if self._devices else None

@@ -33,7 +33,7 @@ class Krum(AggregationRule):
         return 2 * self.byzantine + 3 if self.byzantine else 1
 
     def count_chosen(self, updates: int) -> int:
-        """Return how many of so many updates are averaged."""
+        """Return the number of updates that are averaged, given the number of all."""
         return 1
 
     def begin(self, state: ServerState) -> KrumStep:
@@ -55,7 +55,7 @@ class MultiKrum(Krum):
 
 
 class KrumStep:
-    """All updates of a round, of which the mean of the best is taken; weights are ignored."""
+    """Collects all updates of a round and averages the ones with the best scores; weights are ignored."""
 
     def __init__(self, state: ServerState, rule: Krum) -> None:
         self._state, self._rule = state, rule
@@ -78,7 +78,7 @@ class KrumStep:
             for other in range(place):
                 distance = sum(squared_distance(value, self._updates[other][name]) for name, value in update.items())
                 distances[place, other] = distances[other, place] = distance
-        distances.sort(axis=1)  # an update's distance to itself is infinite, and last
+        distances.sort(axis=1)  # an update's distance to itself is infinite, so it is last
         scores = distances[:, : min(max(count - rule.byzantine - 2, 1), count - 1)].sum(axis=1)
         mean = RunningMean(self._state.parameters)
         for place in sorted(np.argsort(scores, kind="stable")[: rule.count_chosen(count)].tolist()):

@@ -36,7 +36,9 @@ class QFedAvg(LossRule):
         description="L: the greater, the shorter the step; the paper takes 1 / learning rate of SGD",
     )
     epsilon: float = Field(
-        default=1e-10, gt=0.0, description="added to every loss; below q = 1 a client without failures stops all others"
+        default=1e-10,
+        gt=0.0,
+        description="added to every loss; for q below 1, a client without failures makes the step almost 0",
     )
 
     def begin(self, state: ServerState, losses: Sequence[float] = ()) -> QFedAvgStep:
@@ -44,7 +46,7 @@ class QFedAvg(LossRule):
 
 
 class QFedAvgStep:
-    """The running mean, and how far of the way to it the step goes."""
+    """The running mean, and the share of the way to it that the server's step covers."""
 
     def __init__(self, state: ServerState, rule: QFedAvg, losses: Sequence[float]) -> None:
         self._state, self._rule, self._losses = state, rule, iter(losses)
