@@ -1,4 +1,4 @@
-"""Errors that a user can cause. All derive from `FedAgentGymError`, and each is one sentence; commands end with exit code 2.
+"""Errors that a user can cause. All derive from `FedAgentGymError`. Each message is one sentence, and commands exit with code 2.
 
 Examples:
     >>> import fedagentgym

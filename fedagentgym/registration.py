@@ -1,5 +1,5 @@
-"""Registration of gymnasium ids. Every id uses one entry point, which resolves `client_split=` and `client=` before it
-calls the class, so that environments need no notion of clients."""
+"""Registration of gymnasium ids. All ids share one entry point. It resolves `client_split=` and `client=` before it makes
+the environment, so that classes of environments need not know about clients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ENTRY_POINT = "fedagentgym.registration:make_env"
 def register_all() -> None:
     """Register with gymnasium every environment of the registry, and the ids that installed packages announce.
 
-    Repeated calls have no effect; nothing is imported.
+    Repeated calls have no effect, and no environment's module is imported.
     """
     for name in (*ENVIRONMENTS.names(), *list_announced_ids()):
         _register_with_gymnasium(name)

@@ -87,7 +87,7 @@ def _shorten(name: str) -> str:
 
 
 def _find_misfit(error: BaseException, caller: FrameType) -> Blame | None:
-    """The user's function that the last frame called in a way that does not fit its parameters."""
+    """The user's function that the last frame called with arguments that do not match its parameters."""
     if not isinstance(error, TypeError) or (said := _MISFIT.match(str(error))) is None:
         return None
     # the newest first: a notebook cell that was run twice has defined two functions of the same name
@@ -144,7 +144,7 @@ def _unwrap(value: Any) -> Any:
 
 
 def _find_expected(owner: type, name: str) -> str:
-    """The signature and the first sentence of the method of this package that a user's method replaces."""
+    """The signature and the first paragraph of the docstring of the package's method that a user's method overrides."""
     for base in owner.__mro__[1:]:
         method = vars(base).get(name)
         function = getattr(method, "__func__", method)

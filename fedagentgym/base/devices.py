@@ -33,7 +33,7 @@ FAILURE_TIMEOUT = timedelta(seconds=20)
 
 
 class Place(NamedTuple):
-    """The place of a process among its ranks, as `torchrun` writes it into the environment."""
+    """The rank of a process and the numbers of ranks, as `torchrun` sets them in environment variables."""
 
     rank: int
     size: int
@@ -41,7 +41,7 @@ class Place(NamedTuple):
 
 
 def find_place(environment: Mapping[str, str] = os.environ) -> Place | None:
-    """The place among the processes that `torchrun` started; None for a process that it did not start.
+    """The place of this process among those that `torchrun` started; None for a process that `torchrun` did not start.
 
     >>> find_place({"RANK": "1", "WORLD_SIZE": "2"})
     Place(rank=1, size=2, machine_size=2)
@@ -63,7 +63,7 @@ class OneProcess:
     rank: int = 0
     size: int = 1
     device: Any = None
-    """The device of a rank; None where the configuration chooses one."""
+    """The device of a rank; None if the configuration chooses the device."""
     shards: ClassVar[bool] = False
     """True if every process holds a part of the model and gets its signals from torchrun."""
     alone: bool = False
@@ -83,7 +83,7 @@ class OneProcess:
         return make()
 
     def check_alike(self, error: BaseException) -> None:
-        """Do nothing if every rank has failed; raise `ProcessUnusableError` if this one failed alone or lost another."""
+        """Do nothing if every rank has failed; raise `ProcessUnusableError` if this rank failed alone or lost another one."""
 
     @contextlib.contextmanager
     def own_folder(self, folder: Path, *, filled: bool) -> Iterator[Path]:
@@ -120,7 +120,7 @@ class Torchrun(OneProcess):
                     if self._interrupted:
                         raise KeyboardInterrupt
                     made = make()
-                    pickle.dumps(made)  # all ranks learn of an object that cannot be sent, as of any other error
+                    pickle.dumps(made)  # an object that cannot be sent is an error on all ranks, like any other
                     sent = [(made, None)]
                 except BaseException as failure:
                     error = _make_sendable(failure)
@@ -166,7 +166,7 @@ class Torchrun(OneProcess):
                 place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedagentgym-rank-"))) / "run"
                 if filled:
                     shutil.copytree(folder, place)
-            distributed.barrier(self._objects)  # rank 0 changes the folder only when all have copied it
+            distributed.barrier(self._objects)  # rank 0 changes the folder only after all ranks have copied it
             yield place
 
     @contextlib.contextmanager
@@ -204,7 +204,7 @@ _here: OneProcess = OneProcess()
 
 
 def here() -> OneProcess:
-    """The process or group of ranks that this process belongs to."""
+    """Return the process or group of ranks that this process belongs to."""
     return _here
 
 
@@ -212,7 +212,7 @@ def here() -> OneProcess:
 def join(place: Place, kind: str) -> Iterator[None]:
     """Join the group of ranks for the duration of a block; each rank uses the device of this `kind` with its own number.
 
-    A failure of the block is passed on if all ranks failed alike; otherwise it becomes a `ProcessUnusableError`.
+    An error in the block is raised unchanged if all ranks failed; otherwise it becomes a `ProcessUnusableError`.
     """
     global _here
     import torch

@@ -70,7 +70,7 @@ def bytes_digest(data: bytes | memoryview) -> str:
 
 
 def file_digest(path: str | Path) -> str:
-    """The sha256 of a file's bytes; of a folder, over its files by sorted relative path."""
+    """The sha256 of a file's bytes; for a folder, that of the paths and digests of its files, sorted by path."""
     path = Path(path)
     try:
         if path.is_dir():
@@ -89,7 +89,7 @@ def encode(value: Any) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """The canonical bytes of a value in memory: the head and the arrays that follow it.
+    """The canonical bytes of a value in memory, in pieces: the head and the arrays that follow it.
 
     Bytes that stay in this process, are hashed, or are written to a file need not be joined first. `admitted` holds the
     declarations against which a reader has checked these bytes; the bytes cannot change, so one check is enough.
@@ -121,7 +121,7 @@ class Pieces:
 
 
 def encode_pieces(value: Any, *, fixed: bool = True) -> Pieces:
-    """The pieces of `encode`. If `fixed`, they cannot change afterwards: an array that is still writable is copied."""
+    """The bytes of `encode`, in pieces. If `fixed`, they cannot change afterwards: an array that is still writable is copied."""
     arrays: list[np.ndarray[Any, Any]] = []
     tree = _flatten(value, arrays, 0)
     header = {"tree": tree, "arrays": [[array.dtype.str, list(array.shape)] for array in arrays]}

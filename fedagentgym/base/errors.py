@@ -39,11 +39,11 @@ class ProcessUnusableError(FedAgentGymError):
 
 
 class MissingExtraError(FedAgentGymError, ImportError):
-    """A library of an optional extra is not installed; the sentence names the extra. Also an `ImportError`."""
+    """A library of an optional extra is not installed; the message names the extra. Also an `ImportError`."""
 
 
 def find_closest_name(name: str, known: Iterable[str]) -> str | None:
-    """The known name most like `name`, if any is close enough to be what was meant."""
+    """The known name that is closest to `name`, or None if no name is similar enough."""
     candidates = list(known)
     by_lower = {candidate.lower(): candidate for candidate in candidates}
     matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
@@ -125,7 +125,7 @@ def describe_error(error: BaseException, *, named: bool = True) -> str:
     return f"{name}: {text}" if named else text
 
 
-# ---- texts of others in messages --------------------------------------------------------------------------------------
+# ---- foreign texts in messages ----------------------------------------------------------------------------------------
 
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
@@ -146,7 +146,7 @@ def is_clean_text(text: str) -> bool:
 
 
 def holds_halves(value: object) -> bool:
-    """Return whether a text in a plain value holds half of a character (a lone surrogate), which UTF-8 cannot hold.
+    """Return whether a text in a plain value holds half of a character (a lone surrogate), which UTF-8 cannot encode.
 
     >>> holds_halves({"a": ["\\ud800"]}), holds_halves({"a": ["\\U0001f600"]})
     (True, False)
@@ -168,7 +168,7 @@ def holds_halves(value: object) -> bool:
 
 
 def show_invisible_characters(text: str) -> str:
-    """A text without hidden characters: invisible characters and those that change the direction are shown by number.
+    """A text in which invisible characters, and those that change the writing direction, are replaced by their code points.
 
     >>> show_invisible_characters("pay \u202e01 euro")
     'pay ⟨U+202E⟩01 euro'

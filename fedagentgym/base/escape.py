@@ -1,4 +1,4 @@
-"""Escaping of texts that others wrote, for each kind of output: titles, names, categories, tasks, file names, errors.
+"""Escaping of texts that others wrote (titles, names, categories, tasks, file names, errors), one function per kind of output.
 
 HTML is written by the templates of `fedagentgym.pages.render`, which escape every expression; JSON and YAML by their libraries.
 Every other kind of output has one function here.
@@ -19,7 +19,7 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 def escape_markdown(text: str) -> str:
-    """A text as one line of Markdown that neither formats, nor holds HTML or a comment, nor ends a table's cell.
+    """A text as one line of Markdown, in which nothing acts as formatting, HTML, a comment or the end of a table's cell.
 
     >>> escape_markdown("a|b --> <i>")
     'a\\\\|b --\\\\> \\\\<i\\\\>'
@@ -31,7 +31,7 @@ def escape_markdown(text: str) -> str:
 
 
 def escape_csv(text: str) -> str:
-    """A text in a cell of a CSV file, which the writer quotes: one line that spreadsheets do not take for a formula.
+    """A text for a cell of a CSV file: one line that spreadsheets do not take for a formula. The CSV writer adds the quotes.
 
     >>> escape_csv("=1+1"), escape_csv("a, b")
     ("'=1+1", 'a, b')
@@ -60,7 +60,7 @@ def add_plugins(command: str, plugins: Iterable[str]) -> str:
 
 
 def escape_terminal(text: str) -> str:
-    """Lines on a terminal or in a log: control characters are shown, so that nothing moves the cursor or hides a line.
+    """A text for a terminal or a log, with control characters as escapes, so that it cannot move the cursor or hide a line.
 
     >>> escape_terminal("red \\x1b[31m")
     'red \\\\x1b[31m'

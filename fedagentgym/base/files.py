@@ -200,7 +200,7 @@ def remove_partial(folder: Path) -> None:
 
 @contextlib.contextmanager
 def open_plain(path: str | Path) -> Iterator[IO[bytes]]:
-    """Open a plain file for reading: a pipe would wait for ever, and a device may never end."""
+    """Open a plain file for reading; anything else is refused, since a pipe may block for ever and a device may never end."""
     path = Path(path)
     try:
         mode = path.stat().st_mode
@@ -332,7 +332,7 @@ def lock_file(file: IO[bytes] | IO[str] | int, *, wait: bool = False) -> bool | 
 
 
 def check_format(found: object, expected: str, where: str, what: str) -> None:
-    """Raise unless a file is of the expected format, a name that ends in a number: `fedagentgym/client-split/1`."""
+    """Raise unless a file has the expected format. A format is a name with a number: `fedagentgym/client-split/1`."""
     if found == expected:
         return
     name, _, number = expected.rpartition("/")
@@ -359,7 +359,7 @@ MAX_CONTAINERS = 1 << 22
 MAX_DEPTH = 100
 """Maximum nesting of lists and mappings; what this package writes has about ten levels."""
 MAX_CHARACTERS = 1 << 16
-"""Maximum length of a YAML text: it is written by hand, and the parser needs seconds for much more."""
+"""Maximum length of a YAML text: such texts are written by hand, and the parser needs seconds for longer ones."""
 MAX_VALUES = 20_000
 """Maximum number of values in a YAML text; the values behind an alias are counted each time."""
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
@@ -368,7 +368,7 @@ _KINDS = ("null", "bool", "int", "float", "str", "seq", "map", "merge")
 
 def parse_json(text: str | bytes, where: str, *, halves: bool = False, deepest: int = MAX_DEPTH) -> Any:
     """The value of a JSON text with unique keys and finite numbers only, nested at most `deepest` levels deep; an error begins
-    with `where`. `halves` admits halves of characters (lone surrogates), which UTF-8 cannot hold."""
+    with `where`. `halves` admits halves of characters (lone surrogates), which UTF-8 cannot encode."""
     try:
         if isinstance(text, bytes):
             text = text.decode(json.detect_encoding(text))

@@ -61,7 +61,7 @@ def write_head(licence: str, tags: Sequence[str], rows: int, configs: Mapping[st
 
 
 def check_licence(name: str, setting: str = "--license") -> str:
-    """Check the form of a licence's name on the hub, and return it; the hub is not asked."""
+    """Check the form of the hub's name of a licence, and return the name; no request is sent to the hub."""
     if not _LICENCE.fullmatch(name):
         raise OptionError(
             f"{setting} is the hub's name of a licence, such as {LICENCE}, mit or other, got {show_value(name)}"
@@ -70,7 +70,7 @@ def check_licence(name: str, setting: str = "--license") -> str:
 
 
 def check_hub_name(name: str) -> str:
-    """The name of a repository, if it has the form OWNER/NAME."""
+    """Return the name of a repository if it has the form OWNER/NAME; otherwise raise an `OptionError`."""
     if not HUB_NAME.fullmatch(name) or ".." in name:
         raise OptionError(f"a repository of the hub is named OWNER/NAME, got {show_value(name)}")
     return name
@@ -83,7 +83,10 @@ def push_folder(folder: Path, kind: Kind, name: str, *, private: bool = False) -
     files = [(file.relative_to(folder).as_posix(), file) for file in sorted(folder.rglob("*")) if file.is_file()]
     refused = [path for path, _ in files if not _is_taken(path)]
     if refused:
-        raise DataError(f"{folder}: {refused[0]} is not a file of a kind that is pushed: {', '.join(sorted(TAKEN))}")
+        raise DataError(
+            f"{folder}: {refused[0]} cannot be pushed (only LICENSE and visible files with the suffixes"
+            f" {', '.join(sorted(TAKEN))} can be)"
+        )
     with open_hub(f"cannot push to {name}") as hub:
         api = hub.HfApi()
         call_within(ASKING_SECONDS, lambda: api.create_repo(name, repo_type=kind, private=private, exist_ok=True))
@@ -143,8 +146,8 @@ def _is_taken(path: str) -> bool:
 
 
 def call_within(seconds: float, call: Callable[[], T]) -> T:
-    """The value of a call, or its error; a `PeerError` if it takes longer than `seconds`. The call then goes on in a thread that
-    nobody waits for, since a running function cannot be stopped."""
+    """Return the value of a call or raise its error; raise a `PeerError` if it takes longer than `seconds`. Such a call continues
+    in a background thread, since a running function cannot be stopped."""
     found: list[T] = []
     failed: list[BaseException] = []
 
@@ -166,7 +169,7 @@ def call_within(seconds: float, call: Callable[[], T]) -> T:
 
 @contextmanager
 def open_hub(failure: str) -> Iterator[Any]:
-    """The library; its errors become a `DataError` that begins with `failure`."""
+    """Yield `huggingface_hub` with limits on its answers; errors in the block become a `DataError` that begins with `failure`."""
     hub = require("huggingface_hub", "train")
     settings = require("huggingface_hub.utils", "train")
     shown = not settings.are_progress_bars_disabled()

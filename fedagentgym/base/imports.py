@@ -166,8 +166,8 @@ def load_plugins(plugins: Iterable[str]) -> None:
 def module_name(path: Path) -> str:
     """The name under which a plugin file is imported.
 
-    It contains a digest of the contents: two files of one name do not replace each other, and copies of one file on several
-    machines have the same name.
+    It contains a digest of the file's contents, so that two files with the same name do not replace each other, and copies of
+    a file on several machines are imported under the same name.
     """
     return f"fedagentgym_plugin_{path.stem}_{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}"
 
@@ -248,7 +248,7 @@ def load_installed_plugins() -> None:
 
 
 class Registry:
-    """The registered names of one kind, such as environments, samplers, agents or trackers, and what each stands for.
+    """The registered names of one kind, such as environments, samplers, agents or trackers, with their targets.
 
     An unknown name is looked up in the plugins of installed packages before it is refused.
 

@@ -25,7 +25,7 @@ def main(descriptor: int, command: list[str]) -> int:
         return 127
 
     def watch() -> None:
-        os.read(descriptor, 1)  # nothing is ever written: it returns when the other end is closed
+        os.read(descriptor, 1)  # nothing is ever written to the pipe: the read returns when the other end is closed
         kill_group(program.pid)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -1,4 +1,4 @@
-"""Types of settings and options in words, for the pages of documentation that are made from classes."""
+"""Descriptions of the types of settings and options in words, for documentation pages that are generated from classes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def describe_field(field: FieldInfo) -> str:
 
 
 def describe_type(annotation: Any, metadata: Any = (), *, several: bool = False) -> str:
-    """A type with its bounds (`metadata`) in words; with `several` in the plural, as the items of a list.
+    """A type with its bounds (`metadata`) in words; in the plural if `several`, as for the items of a list.
 
     >>> describe_type(Literal["a", "b"] | None), describe_type(tuple[int, ...])
     ('a, b or null', 'list of whole numbers')

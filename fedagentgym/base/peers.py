@@ -32,7 +32,7 @@ from fedagentgym.version import __version__
 MAX_ANSWER_BYTES = 1 << 22
 """The largest answer that is read at once, in bytes after decompression; it has room for a reply of a million tokens."""
 MAX_VALUES = 200_000
-"""Maximum number of commas, colons and brackets in such an answer: an empty list of two bytes takes sixty of memory."""
+"""Maximum number of commas, colons and brackets in a JSON answer: an empty list of two bytes takes sixty bytes of memory."""
 MAX_REDIRECTS = 5
 _PART = 1 << 16
 
@@ -88,7 +88,7 @@ class _Clock:
 
     @contextmanager
     def wrap_errors(self) -> Iterator[None]:
-        """Turn whatever a connection raises into one sentence."""
+        """Turn the errors of a connection into a `PeerError` of one sentence."""
         try:
             yield
         except TimeoutError:
@@ -111,7 +111,7 @@ class Answer:
         return b"".join(self.iter_parts(limit))
 
     def iter_parts(self, limit: int) -> Iterator[bytes]:
-        """The body part by part; a `PeerError` as soon as it is longer than `limit` bytes."""
+        """Yield the body part by part; raise a `PeerError` as soon as it is longer than `limit` bytes."""
         total = 0
         with self._clock.wrap_errors():
             for part in self._unpack():
@@ -175,7 +175,7 @@ def open_answer(
     agent = f"fedagentgym/{__version__}"
     for name, value in {"User-Agent": agent, "Accept-Encoding": "gzip", **kind, **(headers or {})}.items():
         request.add_header(name, value)
-    # neither errors nor redirects are handled by the opener, which would read their bodies whole
+    # the opener handles neither errors nor redirects, since it would read their bodies without a limit
     opener = urllib.request.OpenerDirector()
     for handler in (urllib.request.ProxyHandler(), _Handler(clock)):
         opener.add_handler(handler)
@@ -217,7 +217,7 @@ def read_json_answer(body: bytes) -> Any:
     return parse_json(body, "the answer", halves=True)
 
 
-# ---- sockets with one clock ---------------------------------------------------------------------------------------------
+# ---- sockets with a time limit ------------------------------------------------------------------------------------------
 
 
 class _ClockedReader(io.RawIOBase):
@@ -276,7 +276,7 @@ class _SecureConnection(_ClockedConnection, http.client.HTTPSConnection):
 
 @functools.lru_cache(maxsize=1)
 def _make_context() -> ssl.SSLContext:
-    """Made once: reading the system's certificates takes a while."""
+    """The TLS context, made once since reading the system's certificates takes a while."""
     return ssl.create_default_context()
 
 
@@ -306,7 +306,7 @@ _App = Callable[[_Message, _Receive, _Send], Awaitable[None]]
 
 
 class HostCheck:
-    """An ASGI middleware that refuses the requests of foreign web pages, which a browser sends to servers of its own machine.
+    """An ASGI middleware that refuses requests of foreign web pages: a browser sends them to servers on its own machine, too.
 
     A browser names the page that sends a request in `Origin`; it must be a page of this server. A page can also let its own
     host name resolve to this machine. `Host` then holds that name, so only IP addresses, `localhost` and the names of the
@@ -355,7 +355,7 @@ class HostCheck:
 
 @functools.lru_cache(maxsize=64)  # the same few headers come with every request
 def _split_host(text: str) -> tuple[str, int | None] | None:
-    """The name and the port of a header; None if it is malformed."""
+    """The host name and the port in the value of a header; None if it is malformed."""
     try:
         parts = urllib.parse.urlsplit(f"//{text}")
         name, port = parts.hostname, parts.port

@@ -1,6 +1,6 @@
 """Functions about a whole process: log lines, Ctrl-C, ending with the parent, the processor, and reports of progress.
 
-The library configures no handlers of its logger tree below `fedagentgym`; a command does so once (`log_to_stderr`).
+The library adds no handlers to the logger `fedagentgym`; a command adds one (`log_to_stderr`).
 
 An interruption carries a sentence about what is saved and how to continue. Only the code that does the work knows what is saved,
 so this code gives the sentence where its work begins (`explain_interruption`). For every caller in between, the interruption is
@@ -37,7 +37,7 @@ def get_logger(name: str) -> logging.Logger:
 
 
 class LineFormatter(logging.Formatter):
-    """One line for each message: a text that it quotes can neither move the cursor nor begin a line of its own."""
+    """Writes each message on one line, so that a text quoted in it can neither move the cursor nor begin a new line."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         record.message = "\\n".join(record.message.splitlines())
@@ -90,8 +90,8 @@ def postpone_interruption(message: str) -> Iterator[None]:
     """Delay Ctrl-C until the block ends: the first one prints `message` and takes effect at the end of the block; the second
     acts at once.
 
-    This does nothing outside the main thread, which alone receives signals; in a program that ignores Ctrl-C; and in the ranks of
-    a sharded run, which torchrun kills half a minute after it has passed Ctrl-C on to them.
+    This does nothing outside the main thread (only the main thread receives signals), in a program that ignores Ctrl-C, and in
+    the ranks of a sharded run (torchrun kills them half a minute after it has passed Ctrl-C on to them).
     """
     usual = signal.getsignal(signal.SIGINT)
     if devices.here().shards or threading.current_thread() is not threading.main_thread() or not callable(usual):
@@ -120,7 +120,7 @@ def postpone_interruption(message: str) -> Iterator[None]:
 
 
 def end_with_parent(parent: int) -> None:
-    """From now on, end this process when its parent is killed, even during a computation."""
+    """From now on, end this process when its parent has ended, even during a computation."""
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -91,8 +91,8 @@ def measure_path(cell: str) -> int:
 
 
 def make_table(heads: Sequence[str], rows: Iterable[Sequence[str]], text: int = 1) -> Table:
-    """A table whose first `text` columns are text and the others numbers. Where it is wider than the terminal, heads are broken
-    at spaces and text anywhere; a number and a path stay whole."""
+    """A table whose first `text` columns are text and the others numbers. If it is wider than the terminal, heads are wrapped
+    at spaces and text anywhere, but numbers and paths are never broken."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(heads))
     columns = list(zip(heads, *rows, strict=True))
     whole = [max(map(len, cells)) for cells in columns]
@@ -145,7 +145,7 @@ def show_progress(
 
 @contextlib.contextmanager
 def _repeat(shown: _Task) -> Iterator[None]:
-    """Show the progress of the innermost task again from time to time, whether or not it changes."""
+    """Show the progress again from time to time, even if it has not changed, while `shown` is the innermost task."""
     ended = threading.Event()
 
     def repeat() -> None:
@@ -227,7 +227,7 @@ def _format_status(fields: dict[str, object]) -> str:
 
 @dataclass(eq=False)
 class _Task(Progress):
-    """A task that is shown: how much of it is done and, once a twentieth is done, the time that the rest takes at this speed."""
+    """A task on display: the number of finished parts and, once a twentieth is done, the estimated remaining time."""
 
     label: str
     total: int | None
@@ -250,17 +250,17 @@ class _Task(Progress):
         return f"{count}, {format_duration(seconds / self.done * (self.total - self.done))} left"
 
     def repeat(self) -> None:
-        """Show the progress again, measured if the task does not report it."""
+        """Show the progress again; call `measure` first if the task has such a function."""
         self.refresh()
         self.advance(0)
 
     def refresh(self) -> None:
         if self.measure is not None:
-            with contextlib.suppress(OSError):  # a file that is moved at this moment
+            with contextlib.suppress(OSError):  # a measured file may be moved at this moment
                 self.done = self.measure()
 
     def describe_tokens(self) -> str:
-        """Return how many tokens were generated, and the longest time that the rest takes at this speed."""
+        """Return the number of generated tokens and the maximum remaining time at this speed, as text."""
         tokens, seconds = GENERATED.tokens - self.tokens, time.monotonic() - self.start
         if not tokens:
             return ""

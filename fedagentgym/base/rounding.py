@@ -1,4 +1,4 @@
-"""Numbers as text: every page, table and line of a log rounds and names units by these functions."""
+"""Numbers as text: every page, table and log line rounds numbers and writes units with these functions."""
 
 from __future__ import annotations
 

@@ -190,14 +190,14 @@ def _find_model(annotations: tuple[Any, ...], data: Any) -> type[BaseModel] | No
 
 
 def expand_name(value: Any) -> Any:
-    """A bare name expanded to the node that it abbreviates; any other value unchanged."""
+    """A bare name expanded to the mapping `{"name": name}`; any other value unchanged."""
     return {"name": value} if isinstance(value, str) else value
 
 
 CHOSEN_BY: Mapping[str, str] = {"env": "id", "options": "source", "partition": "sampler", "variant": "kind"}
 """Sections in which another key than `name` decides what the other keys mean."""
 ALWAYS_REPLACED = frozenset({"sources"})
-"""Mappings that are replaced as a whole: `sources` is the number of clients of each category."""
+"""Mappings that are replaced rather than merged: `sources` gives the number of clients of each category."""
 
 
 def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
@@ -273,7 +273,7 @@ def list_leaves(value: object, key: str = "") -> Iterator[tuple[str, object]]:
 
 @lru_cache(maxsize=1024)
 def _parse_assignment(assignment: str) -> tuple[Sequence[str], Any]:
-    """The keys and the value; a suite makes the same assignments for every one of its seeds."""
+    """The keys and the value of an assignment; cached, since a suite repeats its assignments for every seed."""
     from fedagentgym.base.files import parse_yaml
 
     path, equals, text = assignment.partition("=")
@@ -297,9 +297,9 @@ def _set_at(data: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[st
 
 
 class NamedSettings(Settings):
-    """Settings registered under a name, so that a dump of them can be loaded again.
+    """Settings whose class is registered under a name; a dump contains the name, so that it can be loaded again.
 
-    A class that is also constructed directly declares its own: `name: Literal["mean"] = "mean"`.
+    A class that is also constructed directly declares its name with a default: `name: Literal["mean"] = "mean"`.
     """
 
     name: str = Field(description="name under which the class is registered")
@@ -352,7 +352,7 @@ class Choice:
 
 
 def _with_name_set(settings: NamedSettings) -> NamedSettings:
-    """Mark a name that is its class's default as set; otherwise a dump of the set fields would lose it."""
+    """Mark a name that is the default of its class as set; otherwise a dump of the set fields would lose the name."""
     if "name" in settings.model_fields_set:
         return settings
     return settings.model_copy(update={"name": settings.name})

@@ -27,21 +27,21 @@ from fedagentgym.base.errors import DataError, OptionError
 
 CONFIDENCE = 0.95
 LEVEL = 0.05
-"""Comparisons are decided at this level, after correction."""
+"""The significance level of comparisons, after correction."""
 MIN_REPLICATES = 5
 POWER = 0.8
 """A suite can decide a difference if it would find the difference with this probability."""
 HALF_A_TASK = 0.005
 """Added to both sides of odds, so that the log odds of shares 0 and 1 are finite: half a task of a hundred."""
 PRIOR_TASKS = 4
-"""Tasks that are added to the variance of a share, each varying as much as a task can (Agresti and Coull)."""
+"""Tasks that are added to the variance of a share, each with the largest variance for its mean (Agresti and Coull)."""
 MAX_VALUE = 1e70
 """The maximum size of a value; the square of a variance of such values is still finite."""
 Values = NDArray[np.float64]
 
 
 def check_size(values: Sequence[float] | Values) -> None:
-    """Refuse values that have no variance: infinite, too large, or no numbers at all.
+    """Raise a `DataError` if the variance cannot be computed: for infinite values, NaN and values above `MAX_VALUE` in size.
 
     >>> check_size([0.5, 1e308])
     Traceback (most recent call last):
@@ -55,7 +55,7 @@ def check_size(values: Sequence[float] | Values) -> None:
 
 
 class Estimate(NamedTuple):
-    """A mean and its interval."""
+    """A mean and its confidence interval."""
 
     mean: float
     low: float
@@ -63,7 +63,7 @@ class Estimate(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """A mean over replicates; without an interval if there are too few."""
+    """A mean over replicates and its confidence interval, whose ends are None if there are too few replicates."""
 
     mean: float
     low: float | None
@@ -121,7 +121,7 @@ def estimate_tasks(
         confidence: level of the intervals.
 
     Returns:
-        The means, the lower and the upper ends, a value for each measure.
+        The means, the lower ends and the upper ends, each with a value for every measure.
 
     >>> mean, low, high = estimate_tasks([np.zeros((4, 1))], [True])
     >>> round(float(low[0]), 3), round(float(high[0]), 3)
@@ -173,7 +173,7 @@ def _combine(parts: Sequence[Values], counts: Sequence[float]) -> tuple[Values, 
 
 
 def compare_tasks(strata: Sequence[Values], *, bounded: bool, margin: float = 0.0) -> Difference:
-    """The mean of paired differences of tasks, `values[task]` in each stratum.
+    """The mean of the paired differences per task, `values[task]` in each stratum.
 
     For `bounded` measures, whose differences are at most 1, the interval and the test count two further tasks with differences
     of 1 and -1 (Bonett and Price), so that a few tasks with the same outcome decide nothing. Other measures have a plain paired
@@ -227,7 +227,7 @@ def find_half_width(values: Sequence[float]) -> float:
 
 
 def compare_replicates(values: Sequence[float], margin: float = 0.0, log_odds: Sequence[float] = ()) -> Difference:
-    """The mean of the differences of two rows, one difference for each replicate that both have.
+    """Compare two rows by their differences, one difference for each replicate that both rows have.
 
     Args:
         values: the differences.
@@ -328,7 +328,7 @@ def find_decidable(spread: float, replicates: int, comparisons: int = 1) -> floa
 
 
 def count_replicates(spread: float, difference: float, comparisons: int = 1) -> int:
-    """Return how many replicates find a difference in four of five experiments; see `find_decidable`.
+    """Return the number of replicates that are needed to find a difference in four of five experiments; see `find_decidable`.
 
     >>> count_replicates(0.134, 0.04)
     91
@@ -345,7 +345,7 @@ def count_replicates(spread: float, difference: float, comparisons: int = 1) -> 
 
 
 def bound_spread(values: Sequence[float]) -> tuple[float, float]:
-    """The ends of the interval of the standard deviation of normal values."""
+    """The confidence interval of the standard deviation of normally distributed values."""
     from scipy.special import chdtri
 
     squares, freedom = (len(values) - 1) * float(np.var(values, ddof=1)), len(values) - 1.0

@@ -1,10 +1,10 @@
 """Randomness: one Philox stream for every purpose, named by a seed and a path.
 
-Everything that is hashed, sent or published draws from a `Stream`. It reads only the raw 64-bit words of the bit generator,
-which numpy promises never to change, and implements every distribution itself: integers by rejection, continuous ones by the
-inverse of their distribution function. `exp` and `log` differ in their last bit between machines, so probabilities are
-rounded to multiples of 2**-40 before they decide anything. Streams of different paths are independent, so results depend
-neither on order nor on parallelism. Nothing here touches a global generator.
+Everything that is hashed, sent or published draws from a `Stream`. A stream reads only the raw 64-bit words of the bit
+generator, which numpy promises never to change. It implements every distribution itself: integers by rejection, continuous
+distributions by their inverse distribution function. `exp` and `log` differ in their last bit between machines, so
+probabilities are rounded to multiples of 2**-40 before they decide anything. Streams of different paths are independent, so
+results depend neither on order nor on parallelism. No function of this module uses a global generator.
 
 For draws that are neither hashed nor published (mini-batch orders, sampling noise), `generator` gives a `numpy.random.Generator`.
 """
@@ -25,7 +25,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 GRID = 1 << 40
 MAX_BITS = 256
-"""Maximum size of a seed; a longer one would only be slow to read."""
+"""Maximum size of a seed in bits; a longer seed would only be slow to read."""
 _WORDS = 1 << 64
 _BUFFER = 64
 
@@ -59,7 +59,7 @@ def stream(seed: int, *path: int | str) -> Stream:
     """Return the random stream of a seed and a path.
 
     Streams of different paths are independent, and a stream has the same draws in every process, on every machine and with
-    every version of numpy. Samplers and environments of your own draw from streams.
+    every version of numpy. Use streams for the draws of your own samplers and environments.
 
     Args:
         seed: An integer of at most 256 bits.
@@ -84,7 +84,7 @@ def on_grid(probabilities: ArrayLike) -> Ints:
 
 
 class Stream:
-    """A sequence of 64-bit words and the distributions built on it. Scalars when `size` is None, arrays otherwise."""
+    """A sequence of 64-bit words and the distributions built on it. Draws are scalars if `size` is None, arrays otherwise."""
 
     def __init__(self, key: int) -> None:
         self._bits = np.random.Philox(key=key)
@@ -163,7 +163,7 @@ class Stream:
         return int(index[0]) if size is None else index
 
     def permutation(self, n: int) -> Ints:
-        """The numbers 0..n-1 in random order: the order of n random words."""
+        """The numbers 0..n-1 in random order, which is the sorting order of n random words."""
         return np.argsort(self.raw(n), kind="stable").astype(np.int64)
 
     def choice(self, n: int, k: int) -> Ints:
@@ -231,7 +231,7 @@ class StreamBatch:
         return len(self._used)
 
     def random_raw(self, counts: Ints) -> Words:
-        """The next `counts[k]` words of stream k, concatenated."""
+        """The next `counts[k]` words of every stream k, concatenated."""
         first_block = self._used // 4
         blocks = np.where(counts > 0, (self._used + counts + 3) // 4 - first_block, 0)
         owner = np.repeat(np.arange(len(self)), blocks)
@@ -259,14 +259,14 @@ class StreamBatch:
 
 
 def reduce_below(words: Words, high: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-    """Each word as an integer below its own `high`, and a mask of the words to keep; the others would bias the draw."""
+    """Each word as an integer below its entry of `high`, and a mask of the words to keep; the rest would bias the draw."""
     bound = high.astype(np.uint64)
     remainder = (np.uint64(0) - bound) % bound
     return (words % bound).astype(np.int64), words <= _ALL - remainder
 
 
 def _compute_blocks(counter: Words, keys: Words) -> Words:
-    """Philox4x64-10 of the counters (counter, 0, 0, 0): four words a row."""
+    """Philox4x64-10 of the counters (counter, 0, 0, 0), with four words per row."""
     size = 1 << 15
     if counter.size > size:
         parts = range(0, counter.size, size)

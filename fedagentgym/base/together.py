@@ -96,7 +96,7 @@ class Group:
         return [member.result for member in self._members]
 
     def pass_on(self) -> None:
-        """Let the next member run. Only the member that runs calls this, as the last thing before it waits or ends."""
+        """Let the next member run. After the start, only the running member calls this, just before it waits or ends."""
         alive = [member for member in self._members if not member.over]
         if not alive:
             self._ended.set()
@@ -137,7 +137,7 @@ def run_together(works: Sequence[Callable[[], Result]]) -> list[Result]:
     """Run pieces of work one at a time; they can share requests by `meet`. A single piece runs in the calling thread.
 
     Args:
-        works: The pieces.
+        works: The pieces of work, as functions without arguments.
 
     Returns:
         Their results. When all have ended, the exception of the first piece that failed is raised.

@@ -1,7 +1,7 @@
 """The exchange between a server and its clients, independent of what is learned and of where the clients run.
 
-Messages and their bytes, `Clients.call`, client states that outlive workers, backends, aggregation rules, commits, faults.
-Nothing here imports an algorithm, a model or torch.
+The package contains messages and counts of their bytes, calls of clients (`Clients.call`) and their failures, client states that
+outlive workers, backends, aggregation rules and commits. Its modules import neither an algorithm nor a model nor torch.
 """
 
 from __future__ import annotations

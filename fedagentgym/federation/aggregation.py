@@ -1,4 +1,4 @@
-"""Rules, chosen by name, that combine the clients' parameters into the next global ones.
+"""Rules, chosen by name, that combine the clients' parameters into the next global parameters.
 
 A rule gives each client a weight and makes an accumulator, to which updates are added in the order of the client
 numbers. So a mean never holds more than a few models, and its result does not depend on the order of replies. FedAdam treats
@@ -120,7 +120,7 @@ class LossRule(AggregationRule):
 
 
 class _OnMean(AggregationRule):
-    """Base class of rules on the plain mean: clients count alike, unless the method gives them weights of its own."""
+    """Base class of rules on the plain mean: all clients have equal weight, unless the method gives them other weights."""
 
     uses_weights: ClassVar[bool] = True
 
@@ -245,8 +245,8 @@ def begin_aggregation(rule: AggregationRule, state: ServerState, losses: Sequenc
     found = rule.begin(state, losses) if isinstance(rule, LossRule) else rule.begin(state)
     if not all(callable(getattr(found, method, None)) for method in ("add", "finish")):
         raise OptionError(
-            f"the aggregation rule {rule.name}: begin returned {show_value(found)}: it returns an object with add(update, weight)"
-            " and finish()"
+            f"the aggregation rule {rule.name}: begin returned {show_value(found)} in place of an object with"
+            " add(update, weight) and finish()"
         )
     return found
 
@@ -256,8 +256,8 @@ def compute_weights(rule: AggregationRule, examples: Sequence[float]) -> list[fl
     found = rule.weigh(examples)
     if not isinstance(found, Sequence | np.ndarray) or len(found) != len(examples):
         raise OptionError(
-            f"the aggregation rule {rule.name}: weigh returned {show_value(found)}: it returns a number of at least 0 for each of"
-            f" {len(examples)} clients"
+            f"the aggregation rule {rule.name}: weigh returned {show_value(found)} in place of a number of at least 0 for each"
+            f" of {len(examples)} clients"
         )
     return list(found)
 
@@ -346,7 +346,7 @@ class RunningMean:
         self._total += weight
 
     def compute(self, *, narrow: bool = True) -> dict[str, Array]:
-        """The mean, read-only so that it can be sent and committed without a copy; `narrow` gives the dtypes of `current`."""
+        """The mean, in the dtypes of `current` if `narrow`, else in float64; read-only, to be sent and stored without a copy."""
         if not self._pending:
             raise DataError("cannot average: no update was added")
         if not self._total > 0.0:

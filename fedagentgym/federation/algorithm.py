@@ -1,4 +1,4 @@
-"""The interface of a federated algorithm: a global state, a function that computes the next one in a round, and the clients.
+"""The interface of a federated algorithm: a global state, a function that computes the next state in a round, and the clients.
 
 The server loop uses nothing else. Everything that must survive a crash is in the global state (a `ServerState`: the model's
 parameters, the moments of the server's optimizer, the method's memory) or in the clients' states. The global state is committed
@@ -91,7 +91,7 @@ class ServerState:
             message: The message.
 
         Returns:
-            The state, which shares its arrays.
+            The state, which shares the message's arrays.
 
         Raises:
             DataError: If the message is no global state.
@@ -116,8 +116,8 @@ R = TypeVar("R")
 class Round:
     """One round on the server's side. Round 0 is the preparation; training rounds count from 1 to `total`.
 
-    `participants` are the clients drawn for this round (`federation.clients_per_round` of them); `clients.ids` are all. A private
-    run draws its participants and its noise from `secret`.
+    `participants` are the clients drawn for this round (`federation.clients_per_round` of them); `clients.ids` are all clients. A
+    private run draws its participants and its noise from `secret`.
     """
 
     number: int
@@ -148,8 +148,8 @@ class RoundResult:
 
     Attributes:
         state: The next global state.
-        metrics: Numbers of the round by name.
-        clients: Numbers of single clients.
+        metrics: Metrics of the round by name.
+        clients: Metrics of single clients, by client number and name.
         episodes: Sampled training episodes, a JSON line each.
     """
 
@@ -229,7 +229,7 @@ class QuorumError(FedAgentGymError):
 
 
 class FederationSettings(Settings):
-    """The backend of the clients, how many take part, and how many must answer: the section `federation` of a configuration."""
+    """The section `federation` of a configuration: the backend, the number of participants, and the quorum."""
 
     backend: str = Field(default="in-process", description="where the clients run: in-process or flower")
     rounds: int = Field(default=20, ge=0, description="communication rounds; 0 only evaluates the initial agent")
@@ -332,10 +332,11 @@ class Clients:
     ) -> Iterator[tuple[int, Message]]:
         """Like `call`, but yield each (client, reply) as soon as it is available, in the order of the client numbers.
 
-        With `start`, the distance of replied weights from it is measured while they are checked (`Message.measure_distance`).
+        With `start`, the distance of the replied weights from `start` is measured while they are checked
+        (`Message.measure_distance`).
 
-        A caller that drops each reply holds a single one at a time, however many clients there are. Raises `QuorumError` after
-        the last reply, and must be read to its end before the next call.
+        A caller that drops each reply has only one reply in memory at a time, however many clients there are. `QuorumError` is
+        raised after the last reply, and the iterator must be read to its end before the next call.
         """
         if operation not in self.operations:
             raise DataError(f"the clients know no operation {operation!r}: known are {', '.join(self.operations)}")
@@ -362,7 +363,7 @@ class Clients:
                 raise DataError(f"the backend answered for client {reply.client} in place of client {expected}")
             self.seconds[expected] = self.seconds.get(expected, 0.0) + reply.seconds
             answer: Message | Failure
-            if reply.status == "ok":  # it is accepted if it matches the declaration, and so is the client's new state
+            if reply.status == "ok":  # a reply that matches its declaration is accepted with the client's new state
                 try:
                     answer = Message.decode(reply.message, declared.reply, start)
                     self.meter.record("up", answer)

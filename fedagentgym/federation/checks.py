@@ -32,14 +32,14 @@ class UpdateChecks(Settings):
     max_ratio: float | None = Field(
         default=20.0,
         gt=1.0,
-        description="refuse an update whose norm exceeds this multiple of the lower median of the clients that learned in the"
-        " round",
+        description="refuse an update whose norm exceeds this multiple of the lower median norm of the clients that learned in"
+        " the round",
     )
     clip_norm: float | None = Field(default=None, gt=0.0, description="shorten a greater update to this norm")
 
     def find_refused(self, norms: Mapping[int, float], idle: Collection[int] = ()) -> list[Failure]:
         """A failure for every client whose update is too long, given the norms of all updates of the round. The median ignores
-        `idle` clients (without any signal to learn from, so that only the optimizer's decay moves them), unless all are idle."""
+        `idle` clients unless all are idle: they had no signal to learn from, so only the optimizer's decay moved them."""
         learners = {client: norm for client, norm in norms.items() if client not in idle} or norms
         moved = sorted(norm for norm in learners.values() if norm > 0.0 and math.isfinite(norm))
         bound = float(np.finfo(np.float64).max) if self.max_norm is None else self.max_norm
@@ -94,7 +94,7 @@ class PrivateMean:
     secret, and the run's records do not name them.
 
     This is an accumulator, in which an update's weight is `clip_factor` of its norm. `asked` is the number of clients that were
-    called; `random` draws the noise. Noise is added even if no client replies, so that the model does not reveal this either.
+    called; `random` draws the noise. Noise is added even if no client replies, so that the model does not reveal it.
     """
 
     def __init__(self, state: ServerState, asked: int, settings: PrivacySettings, random: np.random.Generator) -> None:
@@ -156,7 +156,7 @@ def clip_factor(settings: PrivacySettings, norm: float) -> float:
 
 
 def compute_epsilon(settings: PrivacySettings, *, rounds: int, asked: int, clients: int) -> float:
-    """The epsilon after this many rounds at `settings.delta`, when each drew `asked` of `clients` without replacement."""
+    """The epsilon at `settings.delta` after this many rounds, each of which drew `asked` of `clients` without replacement."""
     accounting: Any = require("dp_accounting", "privacy")
     renyi: Any = require("dp_accounting.rdp", "privacy")
     if rounds == 0:

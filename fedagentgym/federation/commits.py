@@ -136,7 +136,7 @@ class CommitStore:
         return sorted(int(name) for name in names if name == f"{int(name):04d}")
 
     def read(self, number: int) -> Commit:
-        """A round, checked: its bytes have the recorded digest and its note is complete."""
+        """Read a round; check that its global state has the recorded digest and that its note is complete."""
         note = self.read_note(number)
         place = self.get_path(number) / "global.bin"
         data = read_bytes(place)
@@ -293,8 +293,8 @@ def _expect_inputs(inputs: Mapping[str, str], number: int) -> dict[str, str]:
 
 @contextlib.contextmanager
 def lock_folder(folder: Path) -> Iterator[Callable[[], None]]:
-    """Lock the run folder: a second process on the same folder is refused. The `with` block gets a check that the folder is still
-    in its place."""
+    """Lock the run folder; a second process on the same folder is refused. The `with` block gets a function that raises if the
+    folder was moved or removed."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = os.fdopen(

@@ -108,7 +108,7 @@ class ApplicationSpec:
 
     def build(self, device: str | None = None, owner: Mapping[str, Any] | None = None, **held: Any) -> Application[Any]:
         """Build the application. A worker with its own device passes it as `device`; a machine with its own tasks passes them as
-        `held`; a node passes the decisions of its `owner`, which only an application with this argument gets."""
+        `held`. A node passes the decisions of its `owner`, which are handed on if the application has this argument."""
         load_plugins(self.plugins)
         make = resolve(self.target, "application")
         own = held if device is None else {"device": device, **held}
@@ -126,7 +126,7 @@ class ApplicationSpec:
 
     @classmethod
     def load(cls, plain: object) -> ApplicationSpec:
-        """The specification from these plain values; `DataError` if they are malformed."""
+        """Make a specification from plain values; raise a `DataError` if they are malformed."""
         if not isinstance(plain, Mapping):
             raise DataError("malformed recipe: a mapping is expected")
         target, arguments, plugins = (plain.get(name) for name in ("target", "arguments", "plugins"))
@@ -177,7 +177,7 @@ class Request:
     reply_limit: int
     state_limit: int
     kept: tuple[StateName, ...] = ()
-    """The client's states in the rounds that the server keeps, for a machine that keeps its states itself."""
+    """The client's states that belong to rounds which the server keeps, for a machine that stores its states itself."""
 
     @property
     def body(self) -> bytes:
@@ -204,7 +204,7 @@ class Request:
 
     @classmethod
     def from_header(cls, header: Any, message: bytes) -> Request:
-        """The request with this header; `DataError` unless every part has its type and range."""
+        """Make the request with this header; raise a `DataError` if a part has a wrong type or is out of range."""
         try:
             base, (reply_limit, state_limit) = header["base"], header["limits"]
             name, started = _read_name(header["name"]), None if base is None else _read_name(base)
@@ -254,7 +254,7 @@ class Reply:
 
     @classmethod
     def from_header(cls, client: int, header: Any, message: bytes, state: bytes | None) -> Reply:
-        """The reply with this header; `DataError` unless every part has its type and range."""
+        """Make the reply with this header; raise a `DataError` if a part has a wrong type or is out of range."""
         try:
             status, seconds = header["status"], header["seconds"]
             if status not in get_args(Status):
@@ -275,7 +275,7 @@ class Reply:
 
 
 def perform(application: Application[Any], request: Request, data: bytes | None) -> Reply:
-    """Run the operation on the state with these bytes. An exception becomes an `error` reply; the state is unchanged.
+    """Run the requested operation on the state encoded in `data`. An exception becomes an `error` reply; the state is unchanged.
 
     An error after which this process cannot compute (`ProcessUnusableError`) is raised, since it is no fault of the client.
     """
@@ -309,7 +309,7 @@ def perform(application: Application[Any], request: Request, data: bytes | None)
 
 
 def apply_deadline(reply: Reply, deadline: float | None) -> Reply:
-    """The reply, or a time-out in its place when it took longer than the deadline."""
+    """The reply, or a `timeout` reply in its place if it took longer than the deadline."""
     if deadline is None or reply.seconds <= deadline:
         return reply
     error = f"took {format_fixed(reply.seconds, 1)} s, the deadline is {deadline:g} s"

@@ -1,4 +1,4 @@
-"""Messages between server and clients: arrays and plain values by kind, one canonical encoding, declared in advance.
+"""Messages between server and clients: arrays and plain values by kind, in one canonical encoding and of a declared form.
 
 A `Message` has one section per kind, because bytes are counted by kind: `weights`, `text`, `scores`, `control`. A fifth
 section, `report`, is for people (metrics, a sampled episode). A method uses only those of its metrics that it declares, and its
@@ -46,7 +46,7 @@ def blocks(size: int, longest: int | None = None) -> Iterator[slice]:
 
 
 def squared_length(vector: Array) -> float:
-    """Sum of squares, in rows so short that no linear algebra library divides one among its threads."""
+    """Sum of squares, computed in rows that are too short for a linear algebra library to divide among its threads."""
     whole = vector.size // _ROW * _ROW
     rows, rest = vector[:whole].reshape(-1, _ROW), vector[whole:]
     return float(np.vecdot(rows, rows).sum()) + float(np.dot(rest, rest))
@@ -68,7 +68,7 @@ def squared_distance(start: Array, end: Array) -> float:
 def update_norm(
     current: Parameters, parameters: Parameters, known: Mapping[str, float] = MappingProxyType({})
 ) -> float:
-    """Euclidean norm of `parameters - current` over all arrays; `known` squared distances are not computed again."""
+    """Euclidean norm of `parameters - current` over all arrays; squared distances in `known` are not computed again."""
     total = 0.0
     for name, value in current.items():
         total += known[name] if name in known else squared_distance(value, parameters[name])
@@ -99,8 +99,8 @@ _HEADER_PER_TEXT = 6
 class Message:
     """A message between a server and a client, or a stored state: arrays and plain values by kind.
 
-    Bytes are counted by kind. The bytes of the report are counted separately, because it is for people: a method reads only
-    those of its metrics that the method's card declares (`needs_metrics`).
+    Bytes are counted by kind. The bytes of the report are counted separately, because it is for people: a method uses its
+    metrics only if the method's card says so (`needs_metrics`).
 
     Attributes:
         weights: Parameters of models; their names hold no slash.
@@ -171,7 +171,7 @@ class Message:
 
     @property
     def kinds(self) -> dict[str, Mapping[str, Any]]:
-        """The values of each kind as they are encoded: the weights with the arrays of the sets, as SET/NAME."""
+        """The values of each kind as they are encoded; the arrays of the sets are among the weights, as SET/NAME."""
         sets = {f"{name}/{key}": value for name, values in self.sets.items() for key, value in values.items()}
         return {"weights": {**self.weights, **sets}, "text": self.text, "scores": self.scores, "control": self.control}
 
@@ -218,7 +218,7 @@ class Message:
             The message; its arrays are read-only views of the bytes.
 
         Raises:
-            DataError: If the bytes are no message, or not as the form declares.
+            DataError: If the bytes are no message, or do not match the form.
         """
         limit, header_limit = (None, None) if form is None else form.limits
         value = decode(data, limit=limit, header_limit=header_limit)
@@ -337,10 +337,10 @@ class ArrayForm:
         Args:
             name: Its name, for the error.
             array: The array.
-            start: An array of the same shape.
+            start: An array from which the distance is measured, if its shape is the same.
 
         Returns:
-            The squared distance from `start`, if that is given.
+            The squared distance from `start`, or None if it was not measured.
 
         Raises:
             DataError: If type or shape differ, or a number is not finite.
@@ -361,8 +361,8 @@ class ArrayForm:
 
 
 class Limits(NamedTuple):
-    """Maximum numbers of encoded bytes that are decoded, twice what is declared: in all, and outside the arrays (names, shapes,
-    numbers, text)."""
+    """Maximum numbers of bytes of an encoded message, about twice the declared ones: in total, and outside of its arrays (names,
+    shapes, numbers, text)."""
 
     total: int
     header: int
@@ -370,7 +370,7 @@ class Limits(NamedTuple):
 
 @dataclass(frozen=True)
 class Form:
-    """The declaration of a message: its arrays, and how many bytes there may be of anything else.
+    """The declaration of a message: its arrays, and the maximum size of everything else.
 
     A message that is longer, or has other arrays, is refused before it is used.
 

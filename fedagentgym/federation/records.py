@@ -1,7 +1,7 @@
-"""The record of a round: its byte counts, its validation, the part that two runs share, and `metrics.jsonl`.
+"""Records of rounds: their byte counts, their validation, their part without times, and the file `metrics.jsonl`.
 
-Records are read from files that anyone can have edited, so everything that is computed from one (sums of bytes, tables, the
-report) is validated here first.
+Records are read from files that anyone can have edited, so a record is validated here before anything (sums of bytes, tables, the
+report) is computed from it.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ _FIELDS: dict[str, Any] = {
 
 
 def fits(kind: Any, value: object) -> bool:
-    """Return whether a value of a file is of this kind, without any conversion."""
+    """Return whether a value of a file has this type, without any conversion."""
     try:
         _make_adapter(kind).validate_python(value, strict=True)
     except ValidationError:
@@ -128,7 +128,7 @@ _TIMES = ("seconds", "seconds_total", "client_seconds")
 
 
 def check_record(record: Any, where: str) -> Record:
-    """A round's record, unchanged; the error names the first invalid field."""
+    """Return a round's record unchanged if it is valid; otherwise the error names the first invalid field."""
     if not isinstance(record, dict):
         raise DataError(f"{where} is malformed: a record is an object, found {type(record).__name__}")
     for name, kind in _FIELDS.items():
@@ -166,7 +166,7 @@ def drop_times(record: Mapping[str, Any]) -> Record:
 
 
 def check_evaluation(evaluation: Any, where: str) -> Record:
-    """An evaluation, unchanged, if its success is a number and its estimates, where it has any, are well-formed."""
+    """Return an evaluation unchanged if its `success` is a number and its estimates, if it has any, are well-formed."""
     if not isinstance(evaluation, dict) or not fits(Number, evaluation.get("success")):
         raise DataError(f"{where} is malformed: an evaluation is an object with a number 'success'")
     if not fits(Duration, evaluation.get("seconds", 0.0)):
@@ -207,7 +207,7 @@ def count_episodes(records: Iterable[Mapping[str, Any]]) -> int:
 
 
 def sum_counts(records: Iterable[Mapping[str, Any]], *names: str) -> int:
-    """The sum of counts over rounds; a negative number is no count and is left out."""
+    """The sum of the metrics `names` over rounds; negative numbers are no counts and are left out."""
     total: float = sum(max(0.0, record["metrics"].get(name, 0.0)) for record in records for name in names)
     return round(total)
 
@@ -216,7 +216,7 @@ def sum_counts(records: Iterable[Mapping[str, Any]], *names: str) -> int:
 class MetricsLog:
     """`metrics.jsonl`: one line per committed round, for people and their tools.
 
-    The commits determine its content: when a run resumes, the file is compared with them and rewritten where it differs.
+    The commits determine its content: when a run resumes, the file is compared with them and rewritten if it differs.
     """
 
     path: Path
@@ -245,14 +245,14 @@ class MetricsLog:
         write_atomic(self.path, "".join(lines))
 
     def append(self, record: Record) -> None:
-        """Add the record of a round; it is kept as it would be read from the file."""
+        """Add the record of a round to the file, and to `records` in the form in which it is read from the file."""
         line = canonical_json(record)
         self.records.append(json.loads(line))
         append_line(self.path, line)
 
 
 def read_metrics_log(path: Path) -> Iterator[Record]:
-    """The complete lines of a metrics file, up to the first incomplete one."""
+    """The records of a metrics file, up to the first line that is incomplete or invalid."""
     if not path.is_file():
         return
     with open_plain(path) as file:

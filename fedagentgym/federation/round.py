@@ -228,7 +228,7 @@ def play_round(
         record = _make_record(plan, this_round, result, before, time.monotonic() - started)
         _warn_of_first_failure(run, number, clients.failures)
 
-        # Commit. Client states and episodes are on disk before the round that refers to them; only then old states may go.
+        # Commit. Client states and episodes are on disk before the commit that refers to them; old states are removed later.
         backend.commit(clients.heads)
         known, old = ({}, {}) if before is None else (before.links.states, before.heads)
         episodes = "".join(f"{episode}\n" for episode in result.episodes) if not plan.private else ""

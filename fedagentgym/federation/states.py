@@ -1,8 +1,8 @@
 """Client states, stored where they outlive every worker.
 
-One store per machine that keeps clients: the server's for the in-process backend, each client's own machine in a deployment. A
-state is stored under (round, call) and never changed. `commit` writes the states to which a round's commit refers; `prune` keeps
-those of the rounds whose global states are kept, so that a run can go on from each of them.
+Each machine that stores client states has one store: the server with the in-process backend, each client's own machine in a
+deployment. A state is named by its (round, call) and never changed. `commit` writes the states to which a round's commit refers.
+`prune` keeps the states of the rounds whose global states are kept, so that a run can continue from each of these rounds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FILE = re.compile(r"\A(\d{4,})-(\d{3,})\.(?:state|answer)")
 
 
 class StateStore:
-    """Client states by client and call, kept where they outlive every worker. A backend that keeps them derives from this class.
+    """Client states by client and call, which outlive every worker. A backend that stores client states derives from this class.
 
     Args:
         folder: Where states are written; by default they live in memory.
@@ -45,7 +45,7 @@ class StateStore:
                 self._stored.add((int(file.parent.name), StateName(int(found[1]), int(found[2]))))
 
     def get(self, client: int, name: StateName | None) -> bytes | None:
-        """The bytes of a state; None for a client that has none yet."""
+        """The bytes of a state; None if `name` is None, as for a client that has no state yet."""
         if name is None:
             return None
         found = self._memory.get((client, name))
@@ -110,7 +110,7 @@ class StateStore:
 
 
 def read_state_digests(folder: Path, heads: Heads, before: Heads, known: Mapping[int, str]) -> dict[int, str]:
-    """The digests of the client states in a folder; those of unchanged states are already known."""
+    """The digests of the client states in a folder; digests of unchanged states are taken from `known`."""
     found = {}
     for client, name in sorted(heads.items()):
         if before.get(client) == name and client in known:

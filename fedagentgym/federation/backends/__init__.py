@@ -73,7 +73,7 @@ COMMON_KEYWORDS = (*GIVEN_BY_RUN, "workers", "device_per_worker", "together")
 
 
 class BackendOptions(Settings):
-    """The base of the options of one backend."""
+    """The base class of the options of one backend."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -102,7 +102,8 @@ def load_options(name: str, options: Mapping[str, object]) -> dict[str, Any]:
 
 
 def describe_options(name: str) -> list[tuple[str, Any, Any]] | None:
-    """The options of a backend: name, type, default (`PydanticUndefined`: required); None if it takes any."""
+    """The name, type and default of each option of a backend, with `PydanticUndefined` as the default of a required option. None
+    if the backend takes any options."""
     opener = BACKENDS.get(name)
     try:
         hints = get_type_hints(opener, include_extras=True)

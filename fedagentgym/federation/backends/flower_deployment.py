@@ -53,7 +53,7 @@ from fedagentgym.federation.states import StateStore
 
 log = get_logger(__name__)
 GRACE_SECONDS = 10.0
-"""The time to wait for the other nodes when every client has a node: one of them may claim the same client."""
+"""The time to wait for the replies of other nodes when every client has a node, since they may claim the same clients."""
 _POLL_SECONDS = 0.2
 _MAX_CLAIM_LENGTH = 1 << 20
 
@@ -101,7 +101,7 @@ class FoundNodes(NamedTuple):
 def find_nodes(
     grid: Any, clients: Sequence[int], wait: float, assigned: Mapping[int, Sequence[int]] | None = None
 ) -> FoundNodes:
-    """The node of every client; queries until all are found, or raises after `wait` seconds."""
+    """Query nodes until every client has a node, and return these nodes; raise an error after `wait` seconds."""
     search = _NodeSearch(grid, frozenset(clients), assigned)
     deadline = time.monotonic() + wait
     search.ask()
@@ -133,7 +133,7 @@ class _NodeSearch:
         self.simulated: set[int] = set()
         self.pending: dict[str, int] = {}
         self.unknown: set[int] = set()
-        """Clients that nodes named and this run does not have."""
+        """Clients that nodes named but this run does not have."""
         self._grid, self._assigned = grid, assigned
         self._asked: set[int] = set()
 
@@ -221,8 +221,8 @@ def open_backend(
 
 
 class FlowerNodes(StateStore):
-    """Clients behind Flower's nodes. The store keeps the states of simulated nodes; a client's machine keeps its own, and learns
-    from each request which of them belong to rounds that are kept."""
+    """Runs clients on Flower's nodes. The store keeps the states of simulated nodes. A client's machine keeps its own states, and
+    each request says which of them belong to rounds that are kept."""
 
     def __init__(self, recipe: ApplicationSpec, grid: Any, nodes: FoundNodes, folder: Path | None = None) -> None:
         super().__init__(folder)

@@ -4,8 +4,8 @@ A Flower message carries one record of arrays that hold our canonical bytes. Flo
 larger than what gRPC or a database takes at once. Flower reports a dead client only after a minute or more, so this module keeps
 its own time and waits until the deadline of the call; there is one reply per request.
 
-Neither side trusts the other. A record must hold exactly our parts, as bytes; a reply must come from the node that was called
-and name the request that it answers; otherwise the call of that node's client fails, and no other client is affected.
+Neither side trusts the other. A record must hold exactly our parts, as bytes. A reply must come from the node that was called
+and name the request that it answers. Otherwise the call of that node's client fails, and no other client is affected.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def decode_request(content: Any) -> tuple[Request, ApplicationSpec, bytes | None
 
 
 def answer_content(content: Any, handle: Handler) -> Any:
-    """The record that answers the record of a request. Errors are returned in it, never raised."""
+    """The record that answers the record of a request. Errors are returned in the record, never raised."""
     try:
         request, recipe, state = decode_request(content)
     except DataError as error:
@@ -90,7 +90,7 @@ def make_record(parts: Mapping[str, bytes]) -> Any:
 
 
 def read_record(content: Any, needed: Collection[str], optional: Collection[str] = ()) -> dict[str, bytes]:
-    """The parts of one of our records: exactly the required ones, all bytes."""
+    """The parts of one of our records, which must be the needed ones and may be the optional ones, all of them bytes."""
     record = content.get(RECORD)
     if not isinstance(record, require("flwr.app", "flower").ArrayRecord) or len(content) != 1:
         raise DataError("a Flower message that does not hold exactly one record of ours")

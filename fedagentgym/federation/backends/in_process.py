@@ -49,9 +49,9 @@ def open_backend(
 
 
 class SequentialBackend(StateStore):
-    """Runs one client after the other in this process, or some of them `together`: they take turns, and generate in one batch.
+    """Runs one client after the other in this process, or `together` clients at a time, which take turns and share a batch.
 
-    A call cannot be interrupted: a late reply is discarded when it comes.
+    A call cannot be interrupted, so a late reply is discarded when it arrives.
 
     Args:
         application: The client side of the run: its operations and resources.

@@ -58,7 +58,7 @@ IDLE_SECONDS = 3600.0
 MAX_PROCESSES = 64
 START_SECONDS = 120.0
 HIDDEN = "it failed on its own machine: see worker.log there"
-"""The server's text in place of an error that may quote tasks or paths."""
+"""The text that the server gets in place of an error that may quote tasks or paths."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def forward_request(place: NodeConfig, request: Request, recipe: Mapping[str, An
 
 
 def _connect(place: NodeConfig) -> Any:
-    """A connection to the worker; if there is none, it is started as a process of its own, which outlives this one."""
+    """Connect to the worker; if none runs, start one as a separate process, which outlives this process."""
     deadline = time.monotonic() + START_SECONDS
     started = False
     while True:
@@ -316,7 +316,7 @@ class ResidentWorker:
         return self.place.folder / "states" / recipe.removeprefix("sha256:")[:24]
 
     def _get_store(self, recipe: str) -> StateStore:
-        """The states of the run with this recipe; if it is new, those of the runs that were served longest ago are removed."""
+        """The states of the run with this recipe; if the run is new, states of the least recently served runs are removed."""
         if self._opened is None or self._opened[0] != recipe:
             folder = self._get_folder(recipe)
             if not folder.is_dir():

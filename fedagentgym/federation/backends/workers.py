@@ -1,7 +1,7 @@
 """A pool of worker processes on this machine, the pipe to each of them, and the program that each of them runs.
 
-Every worker builds the application once and keeps its tasks and models in memory. It has one request at a time, so that its death
-or delay concerns one client; a worker that dies is replaced and its request is sent once more from the stored state.
+Every worker builds the application once and keeps its tasks and models in memory. It serves one request at a time, so that its
+death or delay affects one client only. A worker that dies is replaced, and its request is sent once more with the stored state.
 
 The pipe carries frames of bytes, never pickles. The first frame is the application's specification, which is answered when the
 application is built. Each request is a header, the state if there is one, and the message; its answer is a header, the message
@@ -59,7 +59,7 @@ ONE_THREAD_VARIABLES = dict.fromkeys(
 )
 TOLD_EVERY_SECONDS = 0.5
 _AHEAD = 8
-"""Requests per worker that may be sent before the reply to an earlier one is there; bounds the number of waiting replies."""
+"""Requests per worker that may be sent before an earlier one is answered; this limits the number of waiting replies."""
 
 
 @dataclass
@@ -173,7 +173,8 @@ class WorkerPoolBackend(StateStore):
         batch.replies[flight.index] = reply
 
     def _get_worker(self, slot: int) -> WorkerProcess:
-        """The worker of this slot; a new one takes seconds to start, and several start at the same time."""
+        """The worker of this slot, started if there is none. The start takes seconds and is not awaited, so several can start at
+        the same time."""
         worker = self._workers[slot]
         if worker is None:
             device = self._devices[slot % len(self._devices)] if self._devices else None

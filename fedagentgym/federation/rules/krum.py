@@ -78,7 +78,7 @@ class KrumStep:
             for other in range(place):
                 distance = sum(squared_distance(value, self._updates[other][name]) for name, value in update.items())
                 distances[place, other] = distances[other, place] = distance
-        distances.sort(axis=1)  # an update's distance to itself is infinite, and last
+        distances.sort(axis=1)  # an update's distance to itself is infinite, so it is last
         scores = distances[:, : min(max(count - rule.byzantine - 2, 1), count - 1)].sum(axis=1)
         mean = RunningMean(self._state.parameters)
         for place in sorted(np.argsort(scores, kind="stable")[: rule.count_chosen(count)].tolist()):
