@@ -2,10 +2,10 @@
 
 The learned reward is a weighted sum of objectives. The name of an objective is looked up in this order:
 
-1. `reward`: what the environment's step paid; `score`: the environment's final score;
+1. `reward`: the reward of the environment's step; `score`: the environment's final score;
 2. a component of the environment's `info["rewards"]`;
 3. a group objective, registered in `OBJECTIVES`: `length` (shorter than its siblings), `repetition` (penalty for repeated
-   phrases), `format` (where the environment pays none of that name), or your own.
+   phrases), `format` (if the environment has no component of that name), or your own.
 
 Every value is kept per turn, so that step-level methods can use it; an episode's value is the sum over its turns. The advantages
 are those of grpo, dr_grpo, gigpo, gae, or a registered estimator:
@@ -17,12 +17,12 @@ are those of grpo, dr_grpo, gigpo, gae, or a registered estimator:
 where R_i is the return of episode i, q_it the discounted return from turn t on, and c the turns of the group that start from
 an identical observation. A group whose rewards are all equal gets exactly zero.
 
-`gae` compares an episode with what a value head expected of it, and not with its group (`learning/values.py`).
+`gae` compares an episode with the predictions of a value head, not with its group (`learning/values.py`).
 
 A penalty p_it of a single turn (`format_penalty_on: turn`) lowers only that turn: R_i - p_it replaces R_i, q_it - p_it replaces
 q_it, and mean and deviation are over all turns of the group, since an episode then has no single value.
 
-An estimator is its own settings: a class with fields, registered by name, whose `estimate` gives the advantages.
+An estimator is a settings class, registered by name: its fields are its settings, and its `estimate` computes the advantages.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class AdvantageEstimator(NamedSettings):
 
 
 class DrGRPO(AdvantageEstimator):
-    """R - mean."""
+    """The return of an episode minus the group's mean: R - mean."""
 
     name: Literal["dr_grpo"] = "dr_grpo"
     baseline: Baseline = Field(
@@ -168,14 +168,14 @@ class GiGPO(GRPO):
 
 
 class GAE(AdvantageEstimator):
-    """The return after a token beyond what a value head expected (arXiv:1506.02438): PPO, together with a clipped loss.
+    """Generalised advantage estimation with a value head (arXiv:1506.02438); with a clipped loss this is PPO.
 
     Episodes are not compared with each other, so a group may have a single episode. A training step computes the values and the
     advantages of tokens. `estimate` has no value head: it returns the advantages of turns, with 0 for every value.
     """
 
     name: Literal["gae"] = "gae"
-    gamma: float = Field(default=1.0, ge=0, le=1, description="discount from one chosen token to the next")
+    gamma: float = Field(default=1.0, ge=0, le=1, description="discount from one sampled token to the next")
     lam: float = Field(
         default=0.95,
         ge=0,
@@ -184,19 +184,19 @@ class GAE(AdvantageEstimator):
     )
     span: Literal["episode", "turn"] = Field(
         default="episode",
-        description="episode: each turn is paid its own reward, and the values of later turns count; turn: each turn ends by "
-        "itself and is paid the return of its episode, as in the published code",
+        description="episode: a turn has its own reward, and later turns count through their values; turn: each turn is treated "
+        "as an episode whose reward is the return of the whole episode, as in the published code",
     )
     whiten: bool = Field(default=True, description="the advantages of a step get mean 0 and deviation 1")
     head: Literal["shared", "own"] = Field(
         default="shared",
-        description="the value head: averaged with the other parameters, or each client's own, which is never sent",
+        description="the value head; shared: averaged with the other parameters; own: each client keeps its own, never sent",
     )
     learning_rate: float = Field(default=1e-3, ge=0, description="the optimizer's step size for the value head")
     clip: float | None = Field(
         default=0.2,
         gt=0,
-        description="how far a value may move from its old one before its gradient ends; null: without bound",
+        description="distance from its old prediction beyond which a value has no gradient; null: no clipping",
     )
     vf_coef: float = Field(
         default=0.1,
@@ -229,7 +229,7 @@ def standardise(
 ) -> Values:
     """Rewards minus their mean, divided by their deviation; zero for a constant, single or non-finite group.
 
-    `repeats` counts each reward several times in mean and deviation.
+    `repeats` is the number of times that each reward counts in the mean and the deviation.
 
     >>> standardise(np.array([1.0, 0.0, 0.0, 1.0])).round(3).tolist()
     [1.0, -1.0, -1.0, 1.0]
@@ -265,10 +265,10 @@ def group_advantages(
 
 def spread_advantages(group: Group, given: Sequence[float] | PerTurn, source: str) -> PerTurn:
     """One finite number per turn, from one number (or one array over turns) per episode."""
-    returned: object = given  # of a user's own estimator, anything
+    returned: object = given  # a user's estimator may return anything
     if not isinstance(returned, Sequence | np.ndarray) or isinstance(returned, str):
         raise OptionError(
-            f"{source} returned {show_value(given)}: it returns an array over the turns for each episode of the group"
+            f"{source} returned {show_value(given)}: it must return an array over the turns for each episode of the group"
         )
     if len(given) != len(group):
         raise OptionError(f"{source} gives {len(given)} advantages to a group of {len(group)} episodes")
@@ -278,7 +278,7 @@ def spread_advantages(group: Group, given: Sequence[float] | PerTurn, source: st
             array, turns = np.asarray(value, dtype=np.float64), len(trajectory.turns)
         except (TypeError, ValueError):
             raise OptionError(
-                f"{source} gives task {trajectory.task} {show_value(value)}, which is no array of numbers"
+                f"{source} gives task {trajectory.task} {show_value(value)}, which is not an array of numbers"
             ) from None
         if array.shape not in ((), (turns,)):
             raise OptionError(f"{source} gives advantages of shape {array.shape} to an episode of {turns} turns")
@@ -396,7 +396,7 @@ def group_objective(group: Group, name: str) -> list[float]:
         found = [float(value) for value in given]
     except (TypeError, ValueError):
         raise OptionError(
-            f"objective {name!r} returned {show_value(given)}: it returns one number for each episode of the group"
+            f"objective {name!r} returned {show_value(given)}: it must return one number for each episode of the group"
         ) from None
     if len(found) != len(group):
         raise OptionError(f"objective {name!r} gives {len(found)} values to a group of {len(group)} episodes")

@@ -35,7 +35,7 @@ def learning_curve(recipe: Recipe, seed: int = 0) -> Iterator[CurvePoint]:
     The agent starts from a warm start that is made once and shared by all seeds, as a pretrained model would be.
 
     Args:
-        recipe: What is played, learned and evaluated; see `load_recipe`.
+        recipe: Settings of the environment, agent, warm start, learning and evaluation; see `load_recipe`.
         seed: Seed of the drawn tasks, the episodes and the sampling.
 
     Yields:
@@ -45,7 +45,7 @@ def learning_curve(recipe: Recipe, seed: int = 0) -> Iterator[CurvePoint]:
     from fedagentgym.agents.presets import make_agent
     from fedagentgym.learning.learner import LocalTraining
 
-    require_type("a learning curve is that of a Recipe", recipe, Recipe)
+    require_type("a learning curve needs a Recipe", recipe, Recipe)
     if starts_from_nothing(recipe.agent):
         made = start_tiny(recipe.env.id, recipe.env.options, recipe.warm_start, recipe.agent)
     else:

@@ -1,13 +1,12 @@
 """The tasks of a policy step, drawn from a pool by `learning.task_order`. Nothing here needs torch.
 
     drawn      each task by itself, with replacement: a step may hold a task twice
-    distinct   no task a second time in a step before every task of the pool is in it once
-    epochs     the pool in a shuffled order, pass after pass: no task a second time before every task was played once
+    distinct   a step repeats a task only after it holds every task of the pool
+    epochs     shuffled passes over the pool: a task is repeated only after every task of the pool was played
 
-With `epochs` passes follow each other in an endless list, each shuffled by a stream of (seed, number of the pass), and step s
-holds the places s * count to (s + 1) * count - 1 of the list. So the tasks follow from the seed and the number of the step alone:
-nothing is kept between steps, and a run that goes on elsewhere draws the same. A step at the end of a pass begins the next one;
-no task is left out.
+With `epochs`, all passes form one endless list; each pass is shuffled by a stream of (seed, number of the pass). Step s takes the
+places s * count to (s + 1) * count - 1 of this list. The tasks therefore depend only on the seed and the number of the step. No
+state is kept between steps, and a resumed run draws the same tasks. A step can span two passes, so no task is left out.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from fedagentgym.learning.settings import TaskOrder
 
 
 def draw_places(order: TaskOrder, size: int, count: int, draws: Stream, *, seed: int, step: int) -> list[int]:
-    """Draw the places in a pool of the tasks of one step.
+    """Draw the tasks of one step, as places in the pool.
 
     Args:
-        order: The order.
-        size: Tasks of the pool.
-        count: Tasks of a step.
-        draws: The stream of the step, for `drawn` and `distinct`.
-        seed: The seed of the passes, the same in all steps of a site.
-        step: Steps before this one whose tasks were drawn from the pool, for `epochs`.
+        order: The setting `learning.task_order`.
+        size: Number of tasks in the pool.
+        count: Number of tasks in the step.
+        draws: The stream of the step, used by `drawn` and `distinct`.
+        seed: The seed of the passes, the same in all steps of a client; used by `epochs`.
+        step: Number of earlier steps whose tasks were drawn from the pool; used by `epochs`.
 
     Returns:
-        As many places.
+        The places (indices in the pool) of `count` tasks.
 
     Raises:
         OptionError: If the pool is empty.

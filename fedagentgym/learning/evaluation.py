@@ -1,11 +1,11 @@
 """Evaluating a policy: play a fixed set of tasks, record every episode, and compute intervals.
 
-Intervals (`fedagentgym.base.statistics`) cover other tasks of the same kind and other draws of the agent, not other runs of the
-training that made it. If nearly all replies are malformed, an evaluation says why: a success of 0 is more often due to a wrong
-prompt than to a bad agent.
+Confidence intervals (`fedagentgym.base.statistics`) cover the choice of tasks and the agent's sampling, not the variation of
+training runs. If nearly all replies are malformed, an evaluation says why: a success of 0 is more often due to a wrong prompt
+than to a bad agent.
 
-A run may be evaluated on several sets of tasks, such as a run on MATH on six test sets. Every set has the same weight in the
-mean over all, whatever its number of tasks, as in the papers' averages.
+A run may be evaluated on several sets of tasks; a run on MATH, for example, on six test sets. Every set has the same weight in
+the overall mean, whatever its number of tasks, as in the papers' averages.
 """
 
 from __future__ import annotations
@@ -108,10 +108,10 @@ def evaluate(
 
     Args:
         agent: An instance of a class derived from `Agent`, any other `Player`, or the name or the settings of one.
-        env: The environment, opened with `split="val"` or `"test"`, whose pool holds the tasks. Of a name, the split of the
-            settings is played, by default `val`, as by the command `eval`.
-        settings: `EvaluationSettings`, or a mapping of them: `tasks` is the number of tasks, from the first on, `repeats` the
-            number of episodes per task, `temperature` that of the sampling.
+        env: The environment whose pool holds the tasks, opened with `split="val"` or `"test"`; or its name, which is opened with
+            the split of the settings, by default `val`, as by the command `eval`.
+        settings: `EvaluationSettings`, or a mapping of them, such as `tasks` (number of tasks, from the first on), `repeats`
+            (number of episodes per task) and `temperature` (of the sampling).
         seed: Seed of the episodes and of the agent's draws.
         file: If given, every episode is written to it as a JSON line.
         about: Fields that are added to each line.
@@ -155,7 +155,7 @@ def evaluate(
 
 
 def count_most_tokens(agent: Player, env: TextEnv, episodes: int) -> int | None:
-    """The most tokens that a language model generates in so many episodes; None for other agents."""
+    """The maximum number of tokens that a language model generates in `episodes` episodes; None for other agents."""
     model = agent.endpoint if isinstance(agent, EndpointAgent) else agent if isinstance(agent, TokenAgent) else None
     return None if model is None else episodes * env.max_turns * model.decoding.max_new_tokens
 
@@ -171,8 +171,8 @@ def format_episodes(
 
 
 def with_temperature(agent: Player, temperature: float) -> Player:
-    """The same agent as it is evaluated: with another sampling temperature, and without a program that is for learning
-    alone. Agents without sampling are returned unchanged."""
+    """The agent as it is evaluated: with this sampling temperature, and without a harness that is for training only. Agents
+    without sampling are returned unchanged."""
     if isinstance(agent, EndpointAgent):
         return agent.at_temperature(temperature)
     if not isinstance(agent, TokenAgent):
@@ -182,13 +182,13 @@ def with_temperature(agent: Player, temperature: float) -> Player:
 
 
 def compute_policy_digest(agent: Player) -> str | None:
-    """The digest of everything by which a policy can differ from the one that was loaded: the weights that are trained, and the
-    changes of frozen layers. None for an agent without weights of its own."""
+    """The digest of everything in which a policy can differ from the loaded model: the trained weights, and the changes of frozen
+    layers. None for an agent without weights of its own."""
     policy = getattr(agent, "policy", None)
     read = getattr(policy, "get_weights", None)
     if read is None:
         return None
-    changes = getattr(policy, "base_changes", {})  # other engines have none
+    changes = getattr(policy, "base_changes", {})  # policies of other engines lack this
     return bytes_digest(encode(read() | {f"{BASE}/{layer}": change for layer, change in changes.items()}))
 
 
@@ -236,7 +236,7 @@ def measure_episode(trajectory: Trajectory) -> dict[str, float]:
 
 
 def tabulate_measures(groups: Sequence[Group]) -> tuple[list[str], Values]:
-    """The names of the measures, and the numbers: by task, measure. Repeats of a task are averaged."""
+    """The names of the measures, and their values as a table [task, measure]. Repeats of a task are averaged."""
     return _tabulate([[measure_episode(trajectory) for trajectory in group] for group in groups])
 
 
@@ -256,7 +256,7 @@ def estimate_measures(
     names: Sequence[str], strata: Sequence[Values], confidence: float = CONFIDENCE
 ) -> dict[str, Estimate]:
     """Estimate each measure, with an interval over tasks. Each of the `strata` (evaluation sets) is a table [task, measure], and
-    all have equal weight. No end of an interval is a number that the measure cannot have."""
+    all have equal weight. Intervals stay within the possible values of a measure."""
     means, low, high = estimate_tasks(strata, [is_share(name) for name in names], confidence)
     counts = np.array([name in COUNTS for name in names])
     low = np.where(counts, np.maximum(low, 0.0), low)
@@ -265,7 +265,7 @@ def estimate_measures(
 
 
 TOLERATED = 0.9
-"""Share of malformed replies above which an evaluation reports them."""
+"""Share of malformed replies above which an evaluation warns."""
 _SHOWN = 60
 
 
@@ -290,7 +290,7 @@ def explain_malformed(groups: Sequence[Group], agent: Player) -> str | None:
 
 
 def _find_reason(turn: Turn, agent: Player) -> str:
-    """Return what is wrong with a reply, according to its parser."""
+    """The likely reason why a reply is malformed, as the end of a sentence."""
     template, reply = getattr(agent, "template", None), turn.reply.lower()
     limit = agent.decoding.max_new_tokens if isinstance(agent, TokenAgent) else None
     if not reply.strip():
@@ -308,16 +308,17 @@ def _find_reason(turn: Turn, agent: Player) -> str:
 
 @dataclass(frozen=True)
 class OpenedSet:
-    """A set with its environment and its settings. The run's own split, used if no sets are given, has no name."""
+    """An evaluation set with its open environment and its settings. The name is empty for the run's own split, which is
+    evaluated if no sets are configured."""
 
     name: str
     env: TextEnv
     options: Mapping[str, Any]
     settings: EvaluationSettings
     category: str | None = None
-    """The run's category that it evaluates, if its name differs from the set's."""
+    """The category of the run that the set evaluates, if its name differs from the set's."""
     select: bool | None = None
-    """True if it takes part in choosing the best round; `None`: unless it is a test split."""
+    """True if the set takes part in choosing the best round; None: true except for a test split."""
 
     @property
     def selects(self) -> bool:
@@ -358,7 +359,7 @@ class SetsEvaluation:
         return {"choice": float(np.mean(means)) if means else None}
 
     def to_plain(self) -> dict[str, Any]:
-        """Plain values for a result file: the sets replace the categories; their own categories are below `sets`."""
+        """Plain values for a result file: `categories` has the estimates of each set, `sets` the full result of each set."""
         if list(self.sets) == [""]:
             return self.sets[""].to_plain()
         below = {name: found.to_plain() for name, found in self.sets.items()}
@@ -371,8 +372,8 @@ class SetsEvaluation:
         }
 
     def measure_categories(self) -> dict[str, float]:
-        """The success in every category, over the tasks of all sets; a set's own name represents the whole set, and so does
-        the category that it evaluates. Sets that evaluate one category together have equal weights."""
+        """The success by category over the tasks of all sets. The name of a set, and the category that it evaluates, have the
+        success of the set as a whole. Sets that evaluate the same category have equal weights."""
         found: dict[str, list[float]] = {}
         for evaluation in self.sets.values():
             for group in evaluation.groups:
@@ -388,20 +389,20 @@ class SetsEvaluation:
 
 
 def open_evaluated(env_id: str, options: Mapping[str, Any], settings: EvaluationSettings) -> TextEnv:
-    """The environment of an evaluation that names one: in Python, by a command, or of a run."""
+    """Open an environment for evaluation, with the split of the settings."""
     return open_env(env_id, **{**options, "split": settings.split})
 
 
 def open_sets(settings: EvaluationSettings, env_id: str, options: Mapping[str, Any]) -> tuple[OpenedSet, ...]:
-    """The environments in which a run is evaluated; `env_id` and `options` are the run's own."""
+    """Open the evaluation sets of a run; `env_id` and `options` are those of the run."""
     if not settings.sets:
         return (OpenedSet("", open_evaluated(env_id, options, settings), options, settings),)
     return tuple(_open_set(one, settings, env_id, options) for one in settings.sets)
 
 
 def count_evaluated(settings: EvaluationSettings, env_id: str, options: Mapping[str, Any]) -> int | None:
-    """Count the episodes of one evaluation; None if data that are not on this machine must be opened for it. A published data set
-    is counted as it was published, in its largest form."""
+    """The number of episodes of one evaluation; None if counting them needs data that are not on this machine. A published data
+    set counts with the number of tasks of its largest published form."""
     total = 0
     for one in settings.sets or (EvaluationSet(name="own", env=env_id, options=dict(options), split=settings.split),):
         found_id, found_options = _find_set_env(one, env_id, options)
@@ -420,8 +421,8 @@ def count_evaluated(settings: EvaluationSettings, env_id: str, options: Mapping[
 
 
 def _find_set_env(one: EvaluationSet, env_id: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Find the environment and options of a set: those that it names, else the installed data set of its name, else the run's if
-    the set names a split of it. A name alone that is no data set's is misspelt."""
+    """Find the environment and options of a set: those that it names, else those of the installed data set with its name, else
+    the run's own if the set names a split. A set with a name only, which is not that of a data set, is an error."""
     if one.env is None and one.options is None:
         try:
             return _find_data_set(one.name)
@@ -470,8 +471,8 @@ def evaluate_sets(
     about: Mapping[str, Any] | None = None,
     about_set: Callable[[OpenedSet], Mapping[str, Any]] | None = None,
 ) -> SetsEvaluation:
-    """Evaluate an agent on every set; `file` gets the episodes of all of them, each line with the name of its set, with
-    `about` and with what `about_set` returns for the set."""
+    """Evaluate an agent on every set. The episodes of all sets are written to `file`; each line has the name of its set, the
+    fields of `about`, and those that `about_set` returns for the set."""
     found: dict[str, Evaluation] = {}
     lines = []
     for one in sets:

@@ -1,11 +1,11 @@
-"""Terms of the loss besides the policy's own, and corrections of its gradient.
+"""Penalties: terms that are added to the policy loss, and corrections of its gradient.
 
     Proximal    mu / 2 * |theta - start|^2                               FedProx: stay near the start of the round
     KL          beta * KL(policy || reference), estimated by k3          the reference is the start of the round, or a frozen base
 
-A method passes penalties of its own to `Site.open_learner`; SCAFFOLD and FedDyn are made of them. They are made anew for each
-round: what must outlast it is kept in the client's state by the method. The start of the round, if a penalty refers to it, is
-kept with the state of the learner (`SiteState.anchor`).
+A method can pass penalties of its own to `Site.open_learner`, as SCAFFOLD and FedDyn do. Penalties are created anew for each
+round; the method keeps values that must outlast a round in the client's state. If a penalty refers to the weights at the start
+of the round, they are kept with the state of the learner (`SiteState.anchor`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class Penalty:
     """A term of the loss of every policy step; subclass it and override what the term needs.
 
-    A term of the parameters sets `of_parameters` and overrides `add_gradients`: it is called after the gradient of the policy's
-    loss is complete, before the gradient is clipped and the optimizer steps. A term that compares the log-probs of the tokens
+    A term of the parameters sets `of_parameters` and overrides `add_gradients`, which is called after the gradient of the policy
+    loss is complete and before the gradient is clipped and the optimizer steps. A term that compares the log-probs of the tokens
     with those of another policy overrides `get_reference` and `compute_token_losses`.
 
     Examples:
@@ -42,7 +42,7 @@ class Penalty:
     """
 
     name: ClassVar[str] = ""
-    """Name of the metric of a term of the tokens."""
+    """Name of the metric that reports a term of the tokens."""
     uses_start: bool = False
     """True if the term refers to the weights at the start of the round."""
     of_parameters: ClassVar[bool] = False
@@ -52,7 +52,7 @@ class Penalty:
         """Prepare the term; called when the learner has loaded a state.
 
         Args:
-            parameters: What the optimizer updates, by name.
+            parameters: The tensors that the optimizer updates, by name.
             start: The weights at the start of the round; empty unless a penalty of the learner uses it.
         """
 
@@ -60,7 +60,7 @@ class Penalty:
         """Add the term's gradient to the `grad` of each parameter.
 
         Args:
-            parameters: What the optimizer updates; `grad` is None where the loss of the policy has no gradient.
+            parameters: The tensors that the optimizer updates; `grad` is None if the policy loss does not depend on a tensor.
 
         Returns:
             The value of the term, which is reported as part of the loss.
@@ -88,7 +88,7 @@ class Proximal(Penalty):
     """The proximal term of FedProx: `mu / 2 * |theta - start|^2`, where `start` are the weights at the start of the round.
 
     Args:
-        mu: Its weight, at least 0.
+        mu: Weight of the term, at least 0.
     """
 
     uses_start = True
@@ -118,7 +118,7 @@ class KL(Penalty):
     """The k3 estimate of KL(policy || reference) at each token.
 
     Args:
-        coefficient: Its weight.
+        coefficient: Weight of the term.
         base: Weights of the reference; by default those at the start of the round.
     """
 
@@ -135,7 +135,7 @@ class KL(Penalty):
         if self._base is None:
             self._reference = start
             return
-        # a value head changes no log-prob, and the reference may be from before there was one
+        # a value head changes no log-prob, and the reference may have been stored without one
         policy = {name: value for name, value in parameters.items() if not name.startswith(VALUE_HEAD)}
         base = {name: value for name, value in self._base.items() if not name.startswith(VALUE_HEAD)}
         self._reference = to_parameter_tensors(base, policy)
@@ -163,6 +163,6 @@ def add_gradient(parameter: Tensor, gradient: Tensor) -> None:
 
     Args:
         parameter: The parameter.
-        gradient: What is added.
+        gradient: The gradient to add.
     """
     parameter.grad = gradient.clone() if parameter.grad is None else parameter.grad.add_(gradient)

@@ -1,12 +1,13 @@
 """`pretrain`: an agent that has imitated the expert of one environment.
 
-1. `tiny`: a tokenizer of the environment's words and an untrained model (`agents/model/loading.py`); or a pretrained model;
+1. the model: for `tiny`, a tokenizer of the environment's words and an untrained model (`agents/model/loading.py`), else a
+   pretrained model;
 2. demonstrations of the environment's expert on its `warmup` split, in the agent's own tokens;
 3. imitation for a fixed number of steps, independent of time, so the same settings give the same weights;
 4. an evaluation of the result on the validation split.
 
-The result is an ordinary model folder. A note in it records what it was made from and on which machine; the same request finds it
-again. Some tiny agents come with the package (`agents/model/pretrained.py`).
+The result is an ordinary model folder. A note in the folder records its inputs and the machine; a later call with the same inputs
+reuses the folder. Some tiny agents come with the package (`agents/model/pretrained.py`).
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def pretrain_tiny(
 ) -> PretrainResult:
     """Make the tiny agent of an environment, or find it if it was made from the same settings before.
 
-    One that comes with the package is copied to the folder; `force` makes a new one.
+    An agent that comes with the package is copied to the folder; with `force`, a new agent is made in any case.
     """
     imitation = _plan_tiny(env_id, options, settings, agent, evaluation, seed)
     target = Path(folder) if folder is not None else get_tiny_folder(imitation.env)
@@ -80,8 +81,8 @@ def pretrain_tiny(
 def start_tiny(
     env_id: str, options: Mapping[str, Any], settings: WarmStartSettings, agent: AgentSettings
 ) -> PretrainResult:
-    """The tiny agent that a run starts from: the package's own if it has this recipe, whatever the settings in `PLAYING` are;
-    else one from the cache, else one that is made now."""
+    """The tiny agent that a run starts from: the package's if it was made by the same recipe (the settings in `PLAYING` do not
+    count), else one from the cache, else a new one."""
     imitation = _plan_tiny(env_id, options, settings, agent, None, 0)
     for one in list_shipped():
         usual = AgentSettings.load(one.note["agent"], "agent")
@@ -101,7 +102,7 @@ def start_tiny(
 
 
 def _explain_making(imitation: _Imitation) -> str:
-    """Return what is made, why, how long it takes, and how to do without."""
+    """The message that a tiny agent is being made: for what environment, at what cost, why, and the alternatives."""
     env, settings = imitation.env, imitation.settings
     words = format_env_words(env.id, imitation.options)
     shipped = [one for one in list_shipped() if one.note["env"] == env.id]
@@ -136,7 +137,7 @@ def _list_changes(note: Mapping[str, Any], given: Mapping[str, Mapping[str, Any]
 
 
 def compute_recipe(env_id: str, options: Mapping[str, Any], settings: WarmStartSettings, agent: AgentSettings) -> str:
-    """The digest of all that a tiny agent of seed 0 is made from."""
+    """The digest of all inputs of a tiny agent with seed 0."""
     return _plan_tiny(env_id, options, settings, agent, None, 0).compute_digest(None)
 
 
@@ -166,10 +167,10 @@ def pretrain_model(
     seed: int = 0,
     force: bool = False,
 ) -> PretrainResult:
-    """Let a pretrained model imitate the expert of an environment, or find the result if it has done so before.
+    """Let a pretrained model imitate the expert of an environment, or find the result of an earlier call with the same inputs.
 
-    The result is a whole model: if an adapter is trained (`agent.adapter`), it is merged into the base at the end. Merging and
-    saving use float32, because the changes by imitation are smaller than a step of bfloat16.
+    The result is a full model: if an adapter is trained (`agent.adapter`), it is merged into the base at the end. Merging and
+    saving use float32, because the changes by imitation are smaller than the precision of bfloat16.
     """
     from fedagentgym.agents.model.store import identify_model, locate_model
     from fedagentgym.agents.presets import make_agent, require_model
@@ -192,7 +193,8 @@ def pretrain_model(
 
 
 class _Imitation(NamedTuple):
-    """The inputs of an imitation: the warm-up split, the settings, the evaluation, the seed."""
+    """The inputs of an imitation: the environment on its warm-up split, its options, the settings, the evaluation, the agent and
+    the seed."""
 
     env: TextEnv
     options: dict[str, Any]
@@ -202,8 +204,8 @@ class _Imitation(NamedTuple):
     seed: int
 
     def compute_digest(self, made_from: Mapping[str, str] | None) -> str:
-        """The digest of the result. A model is identified by its files, not by their path; options that change no task are
-        part of it too, because they can change what is imitated, such as the wording of questions."""
+        """The digest of the inputs, without the evaluation. A model is identified by its files, not by their path. Options that
+        change no task count too, because they can change the demonstrations, for example the wording of questions."""
         plain = self.player.model_dump(mode="json", exclude={"harness"})
         parts = [VERSION, self.env.id, self.env.pool.digest, self.settings.model_dump(mode="json")]
         marks = self.env.options.get_marks()
@@ -222,8 +224,8 @@ def _find_or_make(
     made_from: Mapping[str, str] | None,
     force: bool,
 ) -> PretrainResult:
-    """The existing folder if it was made from the same inputs, else a copy of the package's, else a new one: imitate, evaluate,
-    save."""
+    """The existing folder if it was made from the same inputs, else a copy of the package's agent, else a new agent, which
+    imitates, is evaluated and is saved."""
     recipe = imitation.compute_digest(made_from)
     if target.exists() and not force:
         note = _read_metadata(target)
@@ -244,7 +246,7 @@ def _find_or_make(
         made = load()
         losses = warm_start(made, env, imitation.settings, derive(seed, "warm start"))
         found = evaluate(made, unseen, evaluation, seed=seed)
-        # what the bits of a model depend on, besides its recipe
+        # besides the recipe, the exact bits of a model depend on these three
         processor = f"{read_processor_name()}, {torch.backends.cpu.get_cpu_capability()}"
         machine = {"torch": torch.__version__, "processor": processor, "threads": torch.get_num_threads()}
     success = found.overall["success"]
@@ -292,8 +294,8 @@ def _make_untrained_agent(imitation: _Imitation) -> TokenAgent:
 
 
 def init_weights(model: Any, seed: int) -> None:
-    """Initialise every matrix with standard deviation 1 / sqrt(width): with the library's 0.02 a narrow model needs twice the
-    steps to learn to copy words."""
+    """Initialise every matrix with standard deviation 1 / sqrt(width). With the library's 0.02, a narrow model needs twice as
+    many steps to learn to copy words."""
     import torch
 
     random = torch.Generator().manual_seed(seed)
@@ -306,8 +308,8 @@ def init_weights(model: Any, seed: int) -> None:
 
 @contextlib.contextmanager
 def _replacing(target: Path) -> Iterator[Path]:
-    """A folder to write that takes the target's place atomically; an older model of this package disappears at once, when the
-    new one is complete."""
+    """Yield a temporary folder, which replaces the target when it is complete. An existing target is replaced only if `pretrain`
+    made it."""
     fresh, old = (target.with_name(f".{target.name}.{word}{PART}") for word in ("fresh", "old"))
     _remove(fresh)
     with atomic_folder(fresh) as scratch:
@@ -321,7 +323,7 @@ def _replacing(target: Path) -> Iterator[Path]:
 
 
 def _read_metadata(folder: Path) -> dict[str, Any]:
-    """The inputs recorded in a folder; a folder that `pretrain` did not make is not touched."""
+    """The note in a folder; raises an error if `pretrain` did not make the folder."""
     if not (folder / PRETRAIN_NOTE).is_file():
         raise DataError(f"{folder} exists and was not made by `fedagentgym pretrain`: choose another --out")
     note = read_json(folder / PRETRAIN_NOTE)

@@ -1,12 +1,12 @@
-"""Thousands of episodes in lockstep: `collect` keeps a fixed number of rows busy until all episodes are played.
+"""Rollouts of thousands of episodes in lockstep: `collect` keeps a fixed number of rows busy until all episodes are played.
 
 Every turn queries the agent for one move per row and steps all environments at once; a row whose episode is over gets the next
 episode before the following turn. The environment's seed and the agent's random stream of an episode depend only on its number
 (task and copy), not on its row: the same seed gives the same episodes for any number of rows, up to the agent's arithmetic (see
 `agents/protocols.py` on floating point).
 
-`regrade` grades another party's episodes by replaying their actions, as a server does with answers from clients: the tokens are
-kept; rewards, scores and the end of an episode are those of the environment that replays it.
+`regrade` grades another party's episodes by replaying their actions, as a server does with answers from clients. The tokens are
+kept; rewards, scores and the end of an episode come from the replay.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class RolloutStats:
-    """The time that was spent, and the amount that was played."""
+    """The numbers of environment steps and generated tokens, and the time spent by the agent and the environment."""
 
     steps: int = 0
     tokens: int = 0
@@ -60,16 +60,16 @@ _NO_COUNTS: Mapping[str, float] = {}
 
 
 class Mismatch(NamedTuple):
-    """Absolute differences between the log-probs that play recorded and those of the pass that learns: their mean, and the number
-    that 99.9 % of them do not exceed."""
+    """Absolute differences between the log-probs recorded in rollouts and those recomputed for training: their mean, and the
+    number that 99.9 % of them do not exceed."""
 
     mean: float
     most: float
 
 
 class Rollouts(NamedTuple):
-    """The episodes, grouped by drawn task in the given order, and their statistics. If their tokens were scored again, `mismatch`
-    compares both scores. If a program played them, `program` counts its calls and what became of them."""
+    """The episodes, grouped by drawn task in the given order, and their statistics. If log-probs were recomputed, `mismatch`
+    compares them with the recorded ones. If a harness played, `program` counts calls, their outcomes and lost episodes."""
 
     groups: tuple[Group, ...]
     stats: RolloutStats
@@ -85,7 +85,7 @@ class Rollouts(NamedTuple):
         return [trajectory for group in self.groups for trajectory in group]
 
     def compute_metrics(self) -> dict[str, float]:
-        """Means over the episodes, and the seconds of the rollout. Without episodes, as where a program lost all, no means."""
+        """Means over the episodes, counts, and seconds. Without episodes (a harness may lose all) there are no means."""
         episodes = self.trajectories
         turns = [turn for trajectory in episodes for turn in trajectory.turns]
         means = {
@@ -108,7 +108,7 @@ class Rollouts(NamedTuple):
 
 @dataclass(slots=True)
 class _ActiveEpisode:
-    """An active row: its observations and actions so far."""
+    """An episode that is being played, with its moves and turns so far."""
 
     job: Job
     episode: Episode
@@ -138,14 +138,14 @@ def collect(
     Args:
         agent: An instance of a class derived from `Agent`, any other `Player`, or the name or the settings of one.
         env: The environment, or its name.
-        tasks: Ids of its tasks, or tasks; one may occur several times.
+        tasks: Tasks of the environment, or their ids; a task may occur several times.
         group_size: Episodes of each task.
         seed: Seed of the episodes and of the agent's draws.
         parallel: Episodes that are played at the same time.
         progress: The progress bar, which advances with each finished episode.
-        first: Number of the first task, if `tasks` is a part of a longer list: the episodes are those of the whole list.
-        drop_lost: Whether episodes that a program lost (`agent.harness`) are left out, as for learning; otherwise they count with
-            what they earned, as for an evaluation.
+        first: Index of the first task, if `tasks` is part of a longer list; the episodes are then the same as in the whole list.
+        drop_lost: Whether episodes that a harness lost (`agent.harness`) are left out, as in training; otherwise they count with
+            the reward that they earned, as in an evaluation.
 
     Returns:
         `Rollouts`: `groups`, a tuple of `Trajectory` for each task in the given order; `trajectories`, the same in one list;
@@ -175,7 +175,7 @@ def collect(
     if isinstance(player, TokenAgent) and player.harness is not None:
         return _play_by_program(player, world, list(jobs), seed, progress, drop_lost)
     if getattr(world, "is_reported", False):
-        raise OptionError(f"{world.id} is played by programs alone: set agent.harness with world: own")
+        raise OptionError(f"{world.id} can only be played by a harness: set agent.harness with world: own")
     return here().share(
         lambda: _play(player, world, jobs, group_size, seed, parallel, progress), getattr(player, "policy", None)
     )
@@ -244,7 +244,7 @@ def _step_active(env: TextEnv, playing: Sequence[_ActiveEpisode], moves: Sequenc
 
 
 def _make_turn(env: TextEnv, before: Episode, move: Move, acts: tuple[str, ...], after: Sequence[Episode]) -> Turn:
-    """The turn of a reply, of its actions, and of the episode after each of them."""
+    """Make the turn from a reply, its actions, and the state of the episode after each action."""
     views = [one.view for one in after]
     return Turn(
         observation=before.view.observation,
@@ -283,8 +283,8 @@ def _make_trajectory(played: _ActiveEpisode, numbers: Sequence[int] | None = Non
 def _play_by_program(
     agent: TokenAgent, env: TextEnv, jobs: Sequence[Job], seed: int, progress: Progress | None, drop_lost: bool
 ) -> Rollouts:
-    """Let the agent's program play. With `drop_lost`, lost episodes are left out, and then groups of which only one episode is
-    left; if fewer than half of all episodes are left, none is kept."""
+    """Let the agent's harness play. With `drop_lost`, lost episodes are left out, and so are groups with a single remaining
+    episode; if fewer than half of all episodes remain, none is kept."""
     assert agent.harness is not None
     by_number, stats, clock = {job.number: job for job in jobs}, RolloutStats(), own_time()
     groups: dict[int, list[Trajectory]] = {}
@@ -346,7 +346,7 @@ def regrade(env: TextEnv, groups: Sequence[Group]) -> tuple[Group, ...]:
 
 
 def regrade_trajectory(env: TextEnv, trajectory: Trajectory) -> Trajectory:
-    """One episode, replayed; actions after the end of the replay are not played and earn nothing."""
+    """Replay one episode and return it with the new grades; actions after the end of the replay are not played, with reward 0."""
     (episode,) = env.reset_many([trajectory.task], [trajectory.seed])
     turns = []
     for turn in trajectory.turns:
@@ -367,10 +367,10 @@ def regrade_trajectory(env: TextEnv, trajectory: Trajectory) -> Trajectory:
 
 
 def play_acts(env: TextEnv, episode: Episode, acts: Sequence[str]) -> tuple[Episode, dict[str, Any]]:
-    """Play the actions of one turn, and return what the environment says of the turn: the values of these fields.
+    """Play the actions of one turn, and return the episode after them and the fields of the turn that the environment grades.
 
-    `reward` and `rewards` are sums, `score` is that after the last action, and `valid` is True if all actions were. A turn
-    without actions earns nothing, and its `valid` is left out. Actions after the end of the episode are not played.
+    `reward` and `rewards` are sums, `score` is that after the last action, and `valid` is True if all actions were valid. A turn
+    without actions has reward 0, and its `valid` is left out. Actions after the end of the episode are not played.
     """
     rewards, reward, valid = dict.fromkeys(env.reward_names, 0.0), 0.0, list[bool]()
     for act in acts:

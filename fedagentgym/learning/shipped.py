@@ -1,9 +1,9 @@
-"""The tiny agents in the package: which exist, how they are made, and whether their recipes still make them.
+"""The tiny agents in the package: their list, how they are made, and a check that their recipes still produce them.
 
 They are in `agents/shipped`, one folder for each recipe named here, so that an agent is available right after installation.
 `fedagentgym pretrain tiny --ship` makes the files, `pretrain tiny --check` makes the agents again and compares. On the same
-kind of processor and with the same torch every bit must agree. Anywhere else floating point differs in its last bits, which
-training amplifies; there the success of the new agent must lie in the interval of the shipped one's.
+kind of processor and with the same torch every bit must agree. Elsewhere floating-point results differ in their last bits, and
+training amplifies this; there the success of the new agent must lie in the confidence interval of the shipped agent's success.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _PACKED = ("*.json", "*.safetensors")
 
 
 class Comparison(NamedTuple):
-    """A shipped agent and one just made by the same recipe. `bits`: both machines are alike, so the weights must be equal."""
+    """A comparison of a shipped agent with a new one from the same recipe. `bits`: the machines are alike, so the weights
+    must be equal. `equal`: they are. `success` is that of the new agent, `interval` that of the shipped one."""
 
     name: str
     bits: bool
@@ -71,11 +72,11 @@ def ship(name: str, recipe: Recipe) -> PretrainResult:
 
 
 def compare(name: str, recipe: Recipe) -> Comparison:
-    """Make an agent of the package again, in a temporary folder, and compare the two."""
+    """Make a shipped agent again, in a temporary folder, and compare it with the shipped one."""
     folder = get_shipped_folder() / name
     note = read_json(folder / PRETRAIN_NOTE)
     if note["recipe"] != compute_recipe(recipe.env.id, recipe.env.options, recipe.warm_start, recipe.agent):
-        raise DataError(f"{name}: the package's agent was made by another recipe than today's: make it with --ship")
+        raise DataError(f"{name}: the package's agent was made by another recipe than today's: run it with --ship")
     with tempfile.TemporaryDirectory() as scratch:
         made = _make(name, recipe, scratch)
         equal = compute_weights_digest(made.folder) == compute_weights_digest(folder)

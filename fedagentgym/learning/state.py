@@ -49,13 +49,13 @@ class SiteState:
         """Make a state from the values of `to_plain`.
 
         Args:
-            plain: The values.
+            plain: The mapping that `to_plain` returned.
 
         Returns:
             The state.
 
         Raises:
-            DataError: If they are malformed.
+            DataError: If the mapping is malformed.
         """
         try:
             step = int(plain["step"])
@@ -84,8 +84,7 @@ class LocalReport:
 
 
 COSTS = ("episodes", "scored", "env_steps", "optimizer_steps")
-"""The metrics that count what was taken: episodes to learn from, episodes that are only scored, steps of the environment, and
-steps of the optimizer."""
+"""The metrics that count costs: episodes to learn from, episodes that are only scored, environment steps, optimizer steps."""
 SUMMED_METRICS = frozenset({"update/skipped", "update/empty", "groups", "groups/constant", *COSTS})
 """Metrics that are counts: a report over several steps sums them."""
 

@@ -1,14 +1,14 @@
 """The record of an episode: the turns that people read, the token segments on which the loss is computed, and its line on disk.
 
-One type serves both contexts. In `session` an episode has one segment; in `window` it has one per turn; if a program plays, any
-number. The tokens that the agent chose are those whose mask is true; `Turn.tokens` gives how many of them, in order, belong to
-each turn. A row of the loss is a segment, with an advantage for each of these tokens.
+One type serves both contexts: an episode has one segment in `session` and one per turn in `window`; if a harness plays, it has
+any number of segments. The tokens that the agent generated have a true mask, and `Turn.tokens` is the number of them in each
+turn, in order. A row of the loss is a segment, with an advantage for each of the agent's tokens.
 
-On disk an episode is one JSON line. It holds what `about` says of all episodes of a file (environment, pool, agent, policy) and
-the episode: its task, seed, outcome and turns in the order of time. A turn has the observation, the reply with its number of
-`tokens` and the `segment` of the episode that holds them, the `acts` that the reply led to (one, in environments of this
-package), and what these earned. A *brief* line leaves out what a replay gives back: the seed, observations and admissible
-actions. Texts may hold halves of characters (lone surrogates), as where a reply was cut: JSON has an escape for them.
+On disk an episode is one JSON line. It holds the fields of `about`, which describe all episodes of a file (environment, pool,
+agent, policy), and the episode's task, seed, outcome and turns in the order of time. A turn has the observation, the reply, its
+number of `tokens`, the `segment` of the episode that holds them, the resulting `acts` (one, in environments of this package), and
+their rewards. A *brief* line leaves out the seed, the observations and the admissible actions, which a replay restores. Texts may
+hold lone surrogates (halves of characters), for example where a reply was cut; JSON has an escape for them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 Kind = TypeVar("Kind")
-_NO_REWARDS: Mapping[str, float] = {}  # unlike a mapping proxy it can be sent to another process
+_NO_REWARDS: Mapping[str, float] = {}  # unlike a mapping proxy, a dict can be sent to another process
 
 
 NO_IDS: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
@@ -43,10 +43,10 @@ NO_VALUES: NDArray[np.float64] = np.zeros(0, dtype=np.float64)
 
 
 class Segment(NamedTuple):
-    """A text as the model saw it: a prompt, then tokens of which the masked ones are the agent's own.
+    """A text as the model saw it: a prompt, then tokens; those whose `mask` is true are the agent's own.
 
-    Where generation was constrained, `allowed_counts` gives for each masked token the number of allowed token ids, and
-    `allowed_ids` lists them one after the other: the log-probs are those of the distribution renormalised over them.
+    If generation was constrained, `allowed_counts` has the number of allowed token ids for each of the agent's tokens, and
+    `allowed_ids` lists these ids one after the other; the log-probs are those of the distribution renormalised over them.
     """
 
     prompt_ids: NDArray[np.int32]
@@ -56,14 +56,14 @@ class Segment(NamedTuple):
     allowed_ids: NDArray[np.int32] = NO_IDS
     allowed_counts: NDArray[np.int32] = NO_IDS
     played: NDArray[np.float32] = NO_LOGPROBS
-    """With `learning.correction`, the log-probs that the engine recorded, where `logprobs` were computed again."""
+    """With `learning.correction`, the log-probs that the rollout engine recorded; `logprobs` are then the recomputed ones."""
 
     def __repr__(self) -> str:
         return show_fields(self)
 
 
 class Turn(NamedTuple):
-    """Observation and reply of one turn, the actions that the reply led to in their order, and the reward of these."""
+    """Observation and reply of one turn, the resulting actions in order, and their reward."""
 
     observation: str
     reply: str
@@ -75,18 +75,18 @@ class Turn(NamedTuple):
     score: float = 0.0
     tokens: int = 0
     learn: bool = True
-    """False: noise put into a demonstration, which is played but not imitated."""
+    """False for a random action in a demonstration, which is played but not imitated."""
     admissible: tuple[str, ...] = ()
     """The listed actions, for people who read the episode; not part of messages."""
     segment: int = 0
-    """The number of the episode's segment that holds the turn's tokens."""
+    """Index of the episode's segment that holds the turn's tokens."""
 
     def __repr__(self) -> str:
         return show_fields(self)
 
     @property
     def action(self) -> str:
-        """The actions of the turn, one a line."""
+        """The actions of the turn, one per line."""
         return "\n".join(self.acts)
 
 
@@ -98,14 +98,14 @@ class Trajectory:
         task: Id of the task.
         seed: Seed of the environment.
         turns: The turns, each with `observation`, `reply`, `acts`, `reward`, `valid`, `format`, `rewards` and `score`.
-        segments: The texts as the model saw them, with the tokens that it chose and their log-probabilities; empty for agents
-            without tokens.
+        segments: The texts as the model saw them, with the tokens that it generated and their log-probabilities; empty for
+            agents without tokens.
         category: Category of the task.
         sample: Number of the episode among those with the same task and seed.
         score: Final score, between 0 and 1.
         success: Whether the task was solved.
         terminated: Whether the episode ended by itself.
-        truncated: Whether its turns, or the agent's context, were used up.
+        truncated: Whether the episode was cut off because its turns, or the agent's context, were used up.
         labels: Further plain values that a method attaches.
         last: The observation after the last action, for people; not part of messages.
     """
@@ -153,8 +153,8 @@ PerTurn = tuple[Values, ...]
 
 
 def to_plain(trajectory: Trajectory, *, segments: bool = True, admissible: bool = False) -> dict[str, Any]:
-    """Plain values and arrays: the content of a message. Without segments it is plain JSON, for people: with the last
-    observation, which is not used for learning, and optionally with the admissible actions of every turn."""
+    """The trajectory as plain values and arrays, for a message. With `segments=False` it is plain JSON for people: without
+    tokens, but with the last observation and optionally the admissible actions of every turn."""
     turns = []
     for turn in trajectory.turns:
         turns.append(turn._asdict() | {"rewards": dict(turn.rewards), "acts": list(turn.acts)})
@@ -185,8 +185,8 @@ def to_plain(trajectory: Trajectory, *, segments: bool = True, admissible: bool 
 
 
 def from_plain(plain: Mapping[str, Any], *, brief: bool = False) -> Trajectory:
-    """The inverse of `to_plain`; validated, since messages come from other machines. A brief one has no seed and no
-    observations."""
+    """The inverse of `to_plain`; validated, since messages come from other machines. With `brief`, the values have no seed and
+    no observations."""
     try:
         turns = tuple(_parse_turn(turn, brief=brief) for turn in _take(plain, "turns", list))
         segments = tuple(_parse_segment(segment) for segment in plain.get("segments", ()))
@@ -210,7 +210,7 @@ def from_plain(plain: Mapping[str, Any], *, brief: bool = False) -> Trajectory:
         owned, claimed = int(segment.mask.sum()), sum(turn.tokens for turn in turns if turn.segment == number)
         if owned != claimed:
             raise DataError(
-                f"not a trajectory: its turns claim {claimed} tokens of segment {number}, it holds {owned} of the agent's"
+                f"not a trajectory: its turns claim {claimed} tokens of segment {number}, which has {owned} of the agent's"
             )
     if segments and any(turn.segment >= len(segments) for turn in turns):
         raise DataError(f"not a trajectory: a turn belongs to none of its {len(segments)} segments")
@@ -238,7 +238,7 @@ def _parse_turn(plain: Mapping[str, Any], *, brief: bool) -> Turn:
 
 
 def _take(plain: Mapping[str, Any], name: str, kind: type[Kind]) -> Kind:
-    """A field, which is of this type; a whole number may stand where a number is expected."""
+    """Return a field after a check of its type; an int is accepted as a float."""
     value = plain[name]
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
@@ -279,14 +279,14 @@ def _parse_segment(plain: Mapping[str, Any]) -> Segment:
 
 
 def number_segments(moves: Sequence[Move]) -> list[int]:
-    """The segment of each move of an episode: a fresh move begins a new one. All are 0 if no move has tokens."""
+    """The segment index of each move of an episode: a fresh move begins a new segment. All are 0 if no move has tokens."""
     generated = any(move.token_ids for move in moves)
     return list(accumulate(int(generated and move.fresh and place > 0) for place, move in enumerate(moves)))
 
 
 def make_segments(moves: Sequence[Move], numbers: Sequence[int] | None = None) -> tuple[Segment, ...]:
     """The segments of one episode's moves, each with the context of its first move as prompt; none if no move has
-    tokens. `numbers` is the segment of each move, if they are not one after the other."""
+    tokens. `numbers` has the segment index of each move, if the moves of a segment need not be consecutive."""
     if not any(move.token_ids for move in moves):
         return ()
     numbers = number_segments(moves) if numbers is None else numbers
@@ -315,7 +315,7 @@ def make_segments(moves: Sequence[Move], numbers: Sequence[int] | None = None) -
 
 
 def map_tokens_to_turns(trajectory: Trajectory) -> list[NDArray[np.int64]]:
-    """For each segment, the turn that each of its masked tokens belongs to."""
+    """For each segment, the turn of each of the agent's tokens in it."""
     owner = np.repeat(np.arange(len(trajectory.turns)), [turn.tokens for turn in trajectory.turns])
     segment = np.array([turn.segment for turn in trajectory.turns], dtype=np.int64)[owner]
     return [owner[segment == number] for number in range(len(trajectory.segments))]
@@ -323,7 +323,8 @@ def map_tokens_to_turns(trajectory: Trajectory) -> list[NDArray[np.int64]]:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A sequence of token ids; `own` are the positions of the agent's tokens in it, the other arrays run along them."""
+    """A sequence of token ids; `own` are the positions of the agent's tokens. `allowed_ids` is as in `Segment`; the other arrays
+    have one entry for each own token, or are empty."""
 
     ids: NDArray[np.int64]
     own: NDArray[np.int64]
@@ -333,12 +334,13 @@ class Row:
     allowed_counts: NDArray[np.int32]
     played: NDArray[np.float32] = field(default_factory=lambda: NO_LOGPROBS)
     weight: float = 1.0
-    """Its weight where rows are averaged."""
+    """Weight of the row in averages over rows."""
     values: NDArray[np.float64] = field(default_factory=lambda: NO_VALUES)
     returns: NDArray[np.float64] = field(default_factory=lambda: NO_VALUES)
-    """With a value head, the value of the state before each of these tokens when the step began, and what it should be."""
+    """With a value head: `values` are the values of the states before the own tokens when the step began, `returns` their
+    targets."""
     foreign: bool = False
-    """True if another policy said it, in other tokens."""
+    """True if the episode has the label `FOREIGN`: another policy played it, in other tokens."""
 
     @property
     def active(self) -> bool:
@@ -347,7 +349,7 @@ class Row:
 
 
 def build_rows(groups: Sequence[Group], advantages: Sequence[PerTurn], *, by_episode: bool = False) -> list[Row]:
-    """The rows of all groups, in order. With `by_episode` the rows of an episode count as one together."""
+    """The rows of all groups, in order. With `by_episode`, the weights of the rows of an episode add up to 1."""
     rows = [
         row
         for group, per_turn in zip(groups, advantages, strict=True)
@@ -380,9 +382,9 @@ def build_trajectory_rows(trajectory: Trajectory, advantages: NDArray[np.float64
 def leave_out_cut_replies(
     rows: Sequence[Row], groups: Sequence[Group], stop_ids: frozenset[int]
 ) -> tuple[list[Row], int]:
-    """Take the tokens of replies without an end out of the loss.
+    """Remove the tokens of replies that were cut off from the loss.
 
-    A reply has an end if its last token is one of `stop_ids`. A row of which nothing is left counts as a row without tokens.
+    A reply was cut off unless its last token is one of `stop_ids`. A row without remaining tokens still counts as a row.
 
     Args:
         rows: The rows of all groups, in order.
@@ -390,7 +392,7 @@ def leave_out_cut_replies(
         stop_ids: The tokens that end a reply.
 
     Returns:
-        The rows with the other tokens as their own, and the number of replies that were left out.
+        The rows with the tokens of complete replies as `own`, and the number of replies that were cut off.
     """
     kept, cut = [], 0
     segments = ((one, number) for group in groups for one in group for number in range(len(one.segments)))
@@ -404,7 +406,7 @@ def leave_out_cut_replies(
 
 
 def _keep_tokens(row: Row, kept: NDArray[np.bool_]) -> Row:
-    """A row of which only some of the agent's own tokens are learned from."""
+    """The row with only the `kept` ones of its own tokens in the loss."""
     along = ("own", "behaviour", "advantages", "allowed_counts", "played", "values", "returns")
     arrays = {name: getattr(row, name) for name in along}
     allowed = row.allowed_ids[np.repeat(kept, row.allowed_counts)] if len(row.allowed_counts) else row.allowed_ids
@@ -430,10 +432,10 @@ class Line(NamedTuple):
 
 
 def format_line(trajectory: Trajectory, about: Mapping[str, Any] | None = None, *, brief: bool = False) -> str:
-    """The line of an episode, without its end; `about` adds fields such as a digest.
+    """The line of an episode, without the newline; `about` adds fields such as a digest.
 
     Raises:
-        DataError: If it could not be read again: a number that is not finite, or a label that JSON does not know.
+        DataError: If a number is not finite, or JSON cannot represent a label.
     """
     plain = to_plain(trajectory, segments=False, admissible=not brief)
     if brief:
@@ -447,17 +449,17 @@ def format_line(trajectory: Trajectory, about: Mapping[str, Any] | None = None, 
 
 
 def read_lines(path: str | Path) -> Iterator[Line]:
-    """Every episode of a file; nothing is skipped, and one line is held at a time.
+    """Yield every episode of a file; one line is in memory at a time.
 
     Raises:
-        DataError: At a line that is no episode, or not ended.
+        DataError: If a line is not an episode, or has no newline.
     """
     for where, plain, text in read_json_line_texts(path, halves=True):
         yield _parse_line(where, plain, text)
 
 
 def parse_lines(texts: Iterable[str], where: str) -> Iterator[Line]:
-    """The same for lines that were read already, without their ends; `where` is for messages."""
+    """Yield the episodes of lines that were already read, without newlines; `where` is used in messages."""
     for number, text in enumerate(texts, start=1):
         place = f"{where}, line {number}"
         check_line(text.encode("utf-8", "surrogatepass"), place)

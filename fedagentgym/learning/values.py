@@ -1,17 +1,18 @@
 """Generalised advantage estimation with a value head: the advantages and targets of single tokens. Numpy, float64.
 
-A *choice* is a token that the agent chose among several. The choices of an episode are one chain, in the order in which they
-were made; whatever stands between two of them (observations, prompts, tokens that were the only one allowed) is the world's
-part, and is passed over. V_i is the value of the state before choice i, and r_i what is paid after it and before the next:
+A *choice* is a token that the agent sampled from several allowed ones. The choices of an episode form one chain, in order of
+time. All tokens between two choices (observations, prompts, tokens that were the only one allowed) count as part of the
+environment and are skipped. V_i is the value of the state before choice i, and r_i is the reward between choice i and the next:
 
     delta_i  = r_i + gamma * V_(i+1) - V_i                     V = 0 after the last choice
     A_i      = delta_i + gamma * lam * A_(i+1)
     target_i = A_i + V_i
 
-A turn is paid at its last choice; a turn without one at the choice before it, or, if there is none, at no choice. The end of an
-episode is worth 0, whether it was solved, lost or cut off. With `span: turn` the choices of each turn are a chain, at whose end
-stands the return of the whole episode. At last the advantages of all choices of the step are whitened; the targets are not.
-An episode whose rewards are not all finite numbers teaches nothing, as with the other estimators.
+The reward of a turn goes to its last choice. If the turn has no choice, it goes to the last choice of the turns before it, or
+is dropped if they have none either. The value after the end of an episode is 0, whether it was solved, lost or cut off. With
+`span: turn`, the choices of each turn form a chain of their own, with the return of the whole episode as the reward at its end.
+Finally, with `whiten`, the advantages of all choices of the step are whitened; the targets are not. An episode whose rewards are
+not all finite numbers gets advantages of 0, as with the other estimators.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def add_advantages(
         rows: The rows of all groups, in order.
         groups: The groups.
         values: For each row the value before each of its own tokens.
-        returns: For each group what its turns earned, and the penalties of single turns, if kept separate.
+        returns: For each group the rewards of its turns, and the penalties of its turns if they are kept separate.
         estimator: The settings.
     """
     chosen = [mark_choices(row) for row in rows]
@@ -88,14 +89,14 @@ def add_advantages(
 def _iter_chains(
     trajectory: Trajectory, chosen: Sequence[NDArray[np.bool_]], paid: Floats, estimator: GAE
 ) -> Iterator[tuple[list[tuple[int, int]], Floats]]:
-    """Each chain of an episode, its choices as (row, place), with what is paid after each."""
+    """Each chain of an episode: its choices as (row, place), and the reward after each choice."""
     places = [
         (int(turn), row, place)
         for row, owners in enumerate(map_tokens_to_turns(trajectory))
         for place, turn in enumerate(owners)
         if chosen[row][place]
     ]
-    places.sort(key=lambda one: one[0])  # stable: within a turn they are in order
+    places.sort(key=lambda one: one[0])  # a stable sort: the choices of a turn stay in order
     turns = np.array([turn for turn, _, _ in places], dtype=np.int64)
     earned = np.zeros(len(places))
     for turn, reward in enumerate(paid):
@@ -118,7 +119,7 @@ def _whiten(advantages: Sequence[Floats], chosen: Sequence[NDArray[np.bool_]]) -
 
 
 def explain(rows: Sequence[Row]) -> float | None:
-    """The share of the targets' variance that the values explained; None if they do not vary."""
+    """The share of the targets' variance that the values explain; None if the targets do not vary."""
     targets, values = (
         np.concatenate([np.zeros(0), *(getattr(row, name)[mark_choices(row)] for row in rows)])
         for name in ("returns", "values")

@@ -1,13 +1,13 @@
 """The weights of a learner, on a model that several learners share, and the optimizers that update them.
 
-One model is in memory, and it holds the weights of one learner at a time. Whoever loads other weights first lets the present
-owner save its own (`TrainablePolicy.claim`); the owner loads them again with `acquire` when it is used next. So a learner
-never computes with another's weights, and nothing is copied as long as one learner is used at a time.
+One model is in memory, and it holds the weights of one learner at a time. Before other weights are loaded, the present owner
+saves its own (`TrainablePolicy.claim`); it loads them again with `acquire` when it is used next. So a learner never computes
+with another's weights, and nothing is copied as long as only one learner is used.
 
-The optimizer updates the model's own parameters, or float32 masters if the model has a narrower dtype: bfloat16 has eight bits,
-a step of 1e-6 on a weight of 0.02 rounds to nothing, and a run would not move. The masters are what a learner sends and stores.
+The optimizer updates the model's own parameters, or float32 masters if the model has a narrower dtype. In bfloat16, with eight
+bits of precision, a step of 1e-6 on a weight of 0.02 would round to nothing. A learner sends and stores the masters.
 
-Tensors may be sharded over several devices. Then every rank calls these functions in the same order, and has the same arrays.
+Tensors may be sharded over several devices. Then every rank calls these functions in the same order, with the same arrays.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class OwnedWeights:
             )
 
     def save_weights(self) -> None:
-        """Copy what only the model holds: another owner's weights are about to be loaded."""
+        """Copy the weights that only the model holds, before another owner's weights are loaded."""
         wide = (name for name in self._parameters if name not in self._narrow)
         self._saved = {name: self._parameters[name].detach().clone() for name in wide}
 
@@ -88,11 +88,11 @@ class OwnedWeights:
             self._parameters[name].copy_(self.full[name])
 
     def clone(self) -> Tensors:
-        """Copies as tensors, wherever the weights are."""
+        """Copies of the weights as tensors, whether the model holds them or not."""
         return {name: value.detach().clone() for name, value in (self.full | (self._saved or {})).items()}
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Copies as plain arrays, wherever the weights are."""
+        """Copies of the weights as plain arrays, whether the model holds them or not."""
         return {name: to_array(value) for name, value in (self.full | (self._saved or {})).items()}
 
 
@@ -137,12 +137,12 @@ class Optimizer(Protocol):
 
 
 MAX_TOGETHER = 1 << 19
-"""Values that are stepped in one call: each needs a temporary copy of as many."""
+"""Number of values that are updated in one call, which makes a temporary copy of this size."""
 
 
 class AdamW:
-    """`torch.optim.AdamW`, to the bit, in a few calls for all parameters: a small model's step takes half the time, and the first
-    use of torch's own imports its compiler, which takes 1.5 seconds."""
+    """The same as `torch.optim.AdamW`, to the bit, in a few calls for all parameters. A small model's step takes half the time.
+    The first use of torch's class also imports torch's compiler, which takes 1.5 seconds."""
 
     epsilon = 1e-8
 
@@ -159,7 +159,7 @@ class AdamW:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Step every parameter that has a gradient; in each group those that were stepped as often go together."""
+        """Update every parameter that has a gradient; those of a group with the same number of steps are updated together."""
         first, second = self._betas
         for group in self.param_groups:
             rate = group["lr"]
@@ -187,7 +187,7 @@ class AdamW:
 
 
 def make_optimizer(parameters: Mapping[str, Tensor], settings: LearningSettings) -> Optimizer:
-    """The configured optimizer, fresh: no moments yet. A value head is a group of its own, with its own rate."""
+    """The configured optimizer, still without moments. A value head is a group of its own, with its own learning rate."""
     values, head = list_groups(parameters)
     rates = list_rates(settings)
     groups: list[dict[str, Any]] = [
@@ -203,7 +203,7 @@ def make_optimizer(parameters: Mapping[str, Tensor], settings: LearningSettings)
 
 
 def list_rates(settings: LearningSettings) -> list[float]:
-    """The learning rate of each group of parameters, before it is scheduled: the model's, and its value head's if it learns."""
+    """The unscheduled learning rate of each group of parameters: the model's, and with `gae` the value head's."""
     head = [settings.advantage.learning_rate] if isinstance(settings.advantage, GAE) else []
     return [settings.learning_rate, *head]
 
@@ -215,7 +215,7 @@ def list_groups(parameters: Mapping[str, Tensor]) -> tuple[list[Tensor], list[Te
 
 
 def get_moments(optimizer: Optimizer, parameters: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
-    """Both moments of every parameter and the number of steps taken; empty before the first step, and if there are none."""
+    """Both moments of every parameter and its number of steps; empty before the first step, and for sgd, which has no moments."""
     known = {name: optimizer.state[value] for name, value in parameters.items() if optimizer.state.get(value)}
     if not known:
         return {}
@@ -260,17 +260,17 @@ def load_momenta(optimizer: Optimizer, matrices: Mapping[str, Tensor], arrays: M
 
 
 def make_muon(matrices: Sequence[Tensor], rate: float) -> torch.optim.Optimizer:
-    """Muon without decay, for whole matrices, or for parts of which each rank holds some rows."""
+    """Muon without weight decay, for whole matrices or for matrices that are sharded over several ranks."""
     if any(is_sharded(matrix) for matrix in matrices):
         return ShardedMuon(matrices, rate)
     return torch.optim.Muon(list(matrices), lr=rate, weight_decay=0.0)
 
 
 class ShardedMuon(torch.optim.Optimizer):
-    """`torch.optim.Muon`, one matrix after the other, each gathered, updated as a whole, and split again.
+    """`torch.optim.Muon` for sharded matrices: one after the other, each is gathered, updated as a whole, and split again.
 
-    Muon orthogonalises a matrix's momentum: on a part of the matrix it would be another step. Each rank keeps its part of the
-    momentum.
+    Muon orthogonalises the momentum of a whole matrix; on a part of the matrix, the step would be a different one. Each rank
+    keeps its part of the momentum.
     """
 
     def __init__(self, matrices: Sequence[Tensor], rate: float) -> None:
@@ -278,7 +278,7 @@ class ShardedMuon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Take a step: every rank computes that of the whole matrix and keeps its part."""
+        """Update every matrix: each rank computes the step of the whole matrix and keeps its part."""
         for group in self.param_groups:
             for matrix in group["params"]:
                 if matrix.grad is not None:
