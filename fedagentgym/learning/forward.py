@@ -1,8 +1,9 @@
-"""Log-probs of given tokens under a model, with gradients: the training side's forward pass; and embeddings of texts.
+"""The forward pass of training: log-probs of given tokens under a model, with gradients. Also embeddings of texts.
 
-A row is read up to the last chosen token. Logits are computed only where a choice was made, a chunk at a time, and again in the
-backward pass, so that never more than one chunk is held: at 4,096 tokens and a vocabulary of 50,000 they would be 800 MB, several
-times over. A token that was the only one allowed was not chosen: its log-prob and its entropy are 0, and so are their gradients.
+A *choice* is a token that was sampled from several allowed ones. A row is read up to the token before its last choice. Logits are
+computed only for choices, a chunk at a time, and again in the backward pass, so that only one chunk is in memory; all logits of
+4,096 tokens with a vocabulary of 50,000 would take 800 MB, several times over. The log-prob and the entropy of a token that was
+the only one allowed are 0, and so are their gradients.
 
 Models of Llama's family run over packed rows (`agents/model/packed.py`), others through their own forward pass over rows padded
 on the right, where causal attention needs no mask: a token never attends to later ones.
@@ -32,9 +33,9 @@ from fedagentgym.learning.trajectory import NO_IDS
 
 Ids = NDArray[np.int64]
 EMBEDDED_TEXTS = 32
-"""Texts that are embedded at a time."""
+"""Number of texts that are embedded at a time."""
 LARGE_VOCABULARY = 1 << 14
-"""Vocabulary size from which on a score's time goes into passes over the logits, and not into calls of operations."""
+"""Vocabulary size from which on passes over the logits take most of the time of scoring, not the calls of operations."""
 
 
 def compute_logprobs(
@@ -48,11 +49,11 @@ def compute_logprobs(
     bias: Tensor | None = None,
     value: Value | None = None,
 ) -> TokenLogprobs:
-    """Log-probs under the distribution that is sampled from: at this temperature, over the allowed tokens.
+    """Log-probs of the rows' own tokens under the sampling distribution: at `temperature`, over the allowed tokens.
 
     For a pass over more than `kept` tokens, activations inside the blocks are recomputed in the backward pass: more time, less
-    memory, the same bits. `bias` is added to the last block's output. `value` gives a value to the last hidden state before
-    each token that was chosen; that of a token which was the only one allowed is 0.
+    memory, the same bits. `bias` is added to the last block's output. `value` computes a value from the last hidden state before
+    each choice; the value of a token that was the only one allowed is 0.
     """
     places = [find_choices(row) - 1 for row in rows]
     read = [(_cut(row, place), place) for row, place in zip(rows, places, strict=True) if len(place)]
@@ -89,7 +90,7 @@ def _runs_packed(model: torch.nn.Module) -> bool:
 
 
 def _cut(row: ScoredRow, places: Ids) -> Ids:
-    """The part of a row that is read: up to the last position with a choice."""
+    """The part of a row that is read: up to the last of `places`, the positions before its choices."""
     return row.ids[: int(places[-1]) + 1] if len(places) else row.ids[:0]
 
 
@@ -101,8 +102,8 @@ def _compute_states(
     kept: int | None,
     bias: Tensor | None,
 ) -> tuple[Callable[[Tensor], Tensor], Tensor, Ids]:
-    """The function that computes logits, and its input: last hidden states, and which of them belongs to each of the given
-    positions of the rows."""
+    """The function that computes logits from hidden states, the last hidden states, and the index of the state of each of the
+    given positions of the rows."""
     inner: Any = unwrap_model(model)
     count = sum(map(len, places))
     if not rows:
@@ -188,7 +189,8 @@ _LOGIT_TRANSFORMS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 
 
 def split_decoder_and_head(model: torch.nn.Module) -> tuple[Callable[..., Any], Callable[..., torch.Tensor]] | None:
-    """The decoder and the output head, if the model's logits are exactly the head of the decoder's last hidden state."""
+    """The decoder and the output head, if the model's logits are exactly the head's output for the decoder's last hidden states;
+    None otherwise."""
     inner: Any = unwrap_model(model)
     config = getattr(inner, "config", None)
     if any(getattr(config, name, None) not in (None, 1.0) for name in _LOGIT_TRANSFORMS):
@@ -215,9 +217,9 @@ def unwrap_model(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def set_checkpointing(model: Any, on: bool) -> None:
-    """Recompute activations in the backward pass, or no longer. (transformers renamed the method within version 5.)
+    """Switch the recomputation of activations in the backward pass on or off. (transformers renamed the method in version 5.)
 
-    A plain module has no such switch: its only passes are packed, which recompute what memory does not hold.
+    A `Decoder` has no such switch: its passes are packed, and recompute the activations that do not fit into memory.
     """
     if isinstance(unwrap_model(model), Decoder):
         return
@@ -255,8 +257,8 @@ Head = Callable[[Tensor], Tensor]
 
 
 class ScoredRow(Protocol):
-    """A sequence of token ids; `own` are the places of those that are scored. Where not every token was allowed,
-    `allowed_counts` gives the number for each of them, and `allowed_ids` lists these."""
+    """A sequence of token ids; `own` are the positions of the scored tokens. If generation was constrained, `allowed_counts` has
+    the number of allowed token ids for each scored token, and `allowed_ids` lists these ids one after the other."""
 
     @property
     def ids(self) -> NDArray[np.int64]: ...
@@ -272,12 +274,12 @@ class ScoredRow(Protocol):
 
 
 Value = Callable[[Tensor], Tensor]
-"""Hidden states [states, width] to their values [states]."""
+"""A function from hidden states [states, width] to their values [states]."""
 
 
 class TokenLogprobs(NamedTuple):
-    """Log-prob of each own token of the rows, one after the other; the entropy of its distribution, and the value of the state
-    before it, if asked for."""
+    """Log-prob of each own token of the rows, one after the other; if requested, also the entropy of its distribution and the
+    value of the state before it."""
 
     logprobs: Tensor
     entropy: Tensor | None
@@ -290,7 +292,7 @@ def find_choices(row: ScoredRow) -> NDArray[np.int64]:
 
 
 def mark_choices(row: ScoredRow) -> NDArray[np.bool_]:
-    """Which of a row's own tokens were chosen from more than one."""
+    """A mask of a row's own tokens, true for those that were chosen from more than one."""
     return row.allowed_counts != 1 if len(row.allowed_counts) else np.ones(len(row.own), dtype=np.bool_)
 
 
@@ -303,10 +305,10 @@ def score_choices(
     temperature: float,
     entropy: bool,
 ) -> TokenLogprobs:
-    """Scores of all own tokens. `hidden` holds states, and `index` which of them comes before each token that was chosen, row
-    after row; `head` makes logits of them, which are divided by the temperature and taken over the allowed tokens.
+    """Scores of all own tokens. `index` has, for each choice of the rows in order, the index in `hidden` of the state before it.
+    `head` computes logits from states; they are divided by the temperature and restricted to the allowed tokens.
 
-    Copies of a task begin alike: where they chose after the same tokens they have one state, whose logits are computed once.
+    Episodes of the same task begin alike. Choices after the same tokens have one state, whose logits are computed once.
     """
     counts = [row.allowed_counts if len(row.allowed_counts) else np.zeros(len(row.own), dtype=np.int64) for row in rows]
     every = np.concatenate([np.zeros(0, dtype=np.int64), *counts]).astype(np.int64)
@@ -316,7 +318,7 @@ def score_choices(
     choices = _Choices(targets[places], every[places], (np.cumsum(every) - every)[places], allowed)
     size = max(1, CHUNK_LOGITS.get(hidden.device.type, CHUNK_LOGITS["cuda"]) // vocabulary)
     free, listed = np.flatnonzero(choices.counts == 0), np.flatnonzero(choices.counts)
-    if len(listed):  # each has a list of its own
+    if len(listed):  # choices with lists of allowed tokens do not share states
         hidden, index = take(hidden, torch.from_numpy(index).to(hidden.device)), np.arange(len(index))
     distinct = _Distinct.find(index[free], choices.targets[free])
     chunks = [distinct.to_chunk(first, first + size, hidden.device) for first in range(0, len(distinct.states), size)]
@@ -338,8 +340,9 @@ def score_choices(
 
 
 class _Chunk(NamedTuple):
-    """Some choices: indices of their hidden states; a table of the tokens chosen at each, of which the flat `places` count; a
-    table of the allowed tokens, and marks of its filled places."""
+    """Choices that are scored together: `states` are the indices of their hidden states, `targets` is a padded table of the
+    tokens chosen after each state, and `places` are the flat indices of its entries without padding. `allowed` is a padded table
+    of the allowed tokens, and `filled` is false at its padding."""
 
     states: Tensor
     targets: Tensor
@@ -349,8 +352,8 @@ class _Chunk(NamedTuple):
 
 
 class _Distinct(NamedTuple):
-    """Choices among all tokens, each once: the `states`, the `targets` after the first state, the second and so on, where those
-    of each state begin, and for every choice its place among the targets."""
+    """The distinct choices among all tokens: the `states`, the `targets` of the first state, of the second and so on, the
+    `starts` of each state's targets, and in `owners` the index among the targets for every choice."""
 
     states: Ids
     targets: Ids
@@ -376,7 +379,7 @@ class _Distinct(NamedTuple):
 
 
 class _Choices(NamedTuple):
-    """All chosen tokens of some rows: token, number of allowed ones (0: all of them), where in `allowed` their list begins."""
+    """All choices of some rows: the token, the number of allowed tokens (0: all), and the start of their list in `allowed`."""
 
     targets: NDArray[np.int64]
     counts: NDArray[np.int64]
@@ -384,7 +387,7 @@ class _Choices(NamedTuple):
     allowed: NDArray[np.int32]
 
     def to_chunk(self, chosen: Ids, device: torch.device) -> _Chunk:
-        """Choices among lists of tokens, each after a state of its own."""
+        """Put choices with lists of allowed tokens, each with a state of its own, into padded tables on a device."""
         counts = self.counts[chosen]
         columns = np.arange(counts.max())
         filled = columns < counts[:, None]
@@ -414,8 +417,8 @@ def _score(logits: Tensor, chunk: _Chunk, temperature: float, entropy: bool) -> 
             logits = logits.gather(1, chunk.allowed).masked_fill(~chunk.filled, -torch.inf)
         parts = [chosen - torch.logsumexp(logits, dim=1, keepdim=True)]
         if entropy:
-            # The surprisal of a forbidden token is left out before it is multiplied: a product of 0 and infinity would make the
-            # gradient of the whole batch NaN.
+            # The surprisal of a forbidden token is set to 0 before the product: 0 times infinity would make the gradient of the
+            # whole batch NaN.
             distribution = torch.log_softmax(logits, dim=1)
             surprisal = distribution.masked_fill(logits == -torch.inf, 0.0)
             parts.append(-(distribution.exp() * surprisal).sum(1)[:, None])
@@ -423,8 +426,8 @@ def _score(logits: Tensor, chunk: _Chunk, temperature: float, entropy: bool) -> 
 
 
 class _FreeScores(torch.autograd.Function):
-    """Log-probs of targets among all tokens, and entropies [rows, 1]. Autograd would pass ten times over tables of the logits'
-    size, and keep several: with it a policy step of SmolLM2-135M with an entropy bonus takes 9 % longer."""
+    """Log-probs of targets among all tokens, and entropies [rows, 1]. Autograd would make ten passes over tables of the logits'
+    size and keep several of them; a policy step of SmolLM2-135M with an entropy bonus would take 9 % longer."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,8 @@
-"""A policy step, top to bottom: play, compare the copies of each task, take a gradient step on the agent's own tokens.
+"""A policy step: play, compare the episodes of each task, take a gradient step on the agent's own tokens.
 
-`LocalTraining` turns tasks into rows of tokens with advantages, and `PolicyUpdate` learns from rows. What a *site* is between two
-messages is a `SiteState`: plain arrays and numbers that can be stored, moved to another worker and loaded again::
+`LocalTraining` turns tasks into rows of tokens with advantages, and `PolicyUpdate` learns from rows. The state of a *site* (a
+client or the server) between two messages is a `SiteState`: plain arrays and numbers that can be stored, moved to another worker
+and loaded again::
 
     start = SiteState(weights=global_weights, step=round * local_steps)
     local = LocalTraining(agent, env, settings, start=start, run_steps=rounds * local_steps)
@@ -14,7 +15,7 @@ Methods that intervene call the parts of `run`::
     report = local.update(groups)                                # learn from them
     report = local.update(groups, advantages=given)              # ... from advantages that another program computed
     report = local.update(groups, weights={"accuracy/math": 0.7, "format": 0.3}, gradients_of=("accuracy/math", "format"))
-    groups = local.recompute_logprobs(groups)                    # log-probs of other people's tokens under this policy
+    groups = local.recompute_logprobs(groups)                    # log-probs of another player's tokens under this policy
 
 The loss, over the agent's own tokens (`losses.py` has others in place of `policy`)::
 
@@ -23,15 +24,15 @@ The loss, over the agent's own tokens (`losses.py` has others in place of `polic
     k3     = exp(reference - logprob) - (reference - logprob) - 1
     loss   = sum over tokens of weight * (policy + beta * k3 - c * entropy)
 
-With `advantage: gae` a value head learns beside the policy, in the same passes (`values.py`), by its value v of the state before
-each token that was chosen among several, the value v_old when the step began, and the target::
+With `advantage: gae`, a value head learns in the same passes (`values.py`). Its loss uses the value v of the state before each
+token that was chosen from several allowed ones, the value v_old at the start of the step, and the target::
 
     value = mean over these tokens of max((v - target)^2, (clip(v, v_old - c, v_old + c) - target)^2) / 2
 
-Randomness: what is played in step s comes from streams of (seed, s), where s is the run-wide step of the state; the order of
-mini-batches and dropout come from s alone. The same state and seed give the same result on any worker; a caller who wants new
-draws per round or client derives the seed accordingly. With `task_order: epochs` tasks follow from `order_seed` and s, so that
-passes over the pool go on from round to round.
+Randomness: the episodes of step s depend on streams of (seed, s), where s is the run-wide step of the state; the order of
+mini-batches and dropout depend on s alone. The same state and seed give the same result on any worker; a caller who wants new
+draws per round or client derives the seed accordingly. With `task_order: epochs`, tasks depend on `order_seed` and s, so that
+passes over the pool continue from round to round.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ class LocalTraining:
 
     Attributes:
         step: Number of steps so far.
-        skipped: How many of them took no tasks from the site's pool by `draw_tasks`: passes over it leave them out.
+        skipped: Number of these steps that did not draw tasks from the site's pool; passes over the pool do not count them.
 
     Raises:
         OptionError: If the agent cannot be trained.
@@ -256,11 +257,11 @@ class LocalTraining:
             parallel=self.settings.parallel_episodes,
             drop_lost=True,
         )
-        # A program's calls are drawn in batches of chance, whose log-probs differ in their last bits from run to run.
+        # A harness's calls are batched as they arrive, so their log-probs differ in the last bits from run to run.
         by_chance = self._agent.harness is not None and self.settings.behaviour == "auto"
         if not (self._updater.scores_again or by_chance):
             return played
-        # The policy that played is scored once more by the pass that learns, so that the ratio starts at exactly 1.
+        # The training pass computes the log-probs again, so that the ratio starts at exactly 1.
         groups = self._updater.recompute_logprobs(played.groups, keep=self.settings.correction is not None)
         gaps = [
             np.abs(old.logprobs - new.logprobs)[old.mask]
@@ -294,20 +295,20 @@ class LocalTraining:
             seed: Seed of all draws, except for the order of `epochs`.
 
         Returns:
-            Their ids.
+            The ids of the tasks.
         """
         places = self.draw_places(len(self.env.pool), stream(seed, "tasks", self.step))
         return tuple(self.env.pool.ids[place] for place in places)
 
     def draw_places(self, size: int, draws: Stream) -> list[int]:
-        """Draw the tasks of the present step from a pool of a site that has several.
+        """Draw the tasks of the present step from a pool other than that of `env`, for a site with several pools.
 
         Args:
-            size: Tasks of the pool.
+            size: Number of tasks in the pool.
             draws: The stream of the step.
 
         Returns:
-            Their places in the pool.
+            The places (indices in the pool) of the tasks.
         """
         settings, own = self.settings, self.step - self.skipped
         return draw_places(settings.task_order, size, settings.tasks_per_step, draws, seed=self._order_seed, step=own)
@@ -331,9 +332,9 @@ class LocalTraining:
         Returns:
             The `metrics` of the step, the `groups`, and the `gradients` that were asked for.
         """
-        # What each turn earned: the objectives by their weights, and the penalties of malformed replies if these stay apart.
+        # The rewards of each turn: the weighted objectives, and the penalties of malformed replies if they are kept separate.
         returns = [self._compute_returns(group, weights) for group in groups]
-        # An episode is compared with the other episodes of its task, or with what a value head expected of it.
+        # An episode is compared with the other episodes of its task, or with the predictions of a value head.
         estimator, valued = self.settings.advantage, False
         if advantages is not None:
             chosen = [
@@ -346,8 +347,8 @@ class LocalTraining:
                 group_advantages(group, earned, estimator, penalties)
                 for group, (earned, penalties) in zip(groups, returns, strict=True)
             ]
-        # Where a method weighs objectives by their gradients, each is taken alone, before the weights move.
-        by_episode = self._agent.harness is not None  # which has as many segments as the program likes
+        # For methods that weigh objectives by their gradients: the gradient of each objective alone, before the weights change.
+        by_episode = self._agent.harness is not None  # a harness may divide an episode into any number of segments
         gradients = {}
         if gradients_of and valued:
             raise OptionError(
@@ -373,8 +374,8 @@ class LocalTraining:
         if valued and (explained := explain(rows)) is not None:
             metrics["value/explained"] = explained
         self.step += 1
-        # A group whose copies all earned the same teaches nothing without values: how many there were says whether the tasks suit
-        # the agent.
+        # Without values, a group of episodes with equal rewards has no gradient. Many such groups show that the tasks are too
+        # easy or too hard for the agent.
         constant = 0 if valued else sum(is_constant(*pair) for pair in returns)
         metrics |= {"groups": float(len(groups)), "groups/constant": float(constant)}
         for name in self.resolve_objective_weights(weights):
@@ -389,7 +390,8 @@ class LocalTraining:
         return StepReport(metrics, tuple(groups), gradients)
 
     def _leave_out_cut(self, rows: list[Row], groups: Sequence[Group]) -> tuple[list[Row], int]:
-        """The rows without replies that were cut off, if these are to have no loss, and how many were."""
+        """With `mask_truncated`, the rows without the replies that were cut off, and the number of these replies; else all rows
+        and 0."""
         if not self.settings.mask_truncated:
             return rows, 0
         return leave_out_cut_replies(rows, groups, self._agent.tokenizer.stop_ids)
@@ -427,7 +429,7 @@ class LocalTraining:
         return group_advantages(group, rewards, self.settings.advantage, penalties)
 
     def _compute_returns(self, group: Group, weights: Mapping[str, float] | None) -> tuple[PerTurn, PerTurn | None]:
-        """Return what advantages are computed from: the learned rewards, and the penalties of single turns, if kept separate."""
+        """Return the inputs of the advantages: the learned rewards, and the penalties of single turns if kept separate."""
         if self.settings.format_penalty_on == "episode":
             return self.compute_rewards(group, weights), None
         rewards = compute_training_rewards(group, self.resolve_objective_weights(weights), 0.0)
@@ -437,15 +439,15 @@ class LocalTraining:
         """Return the weights of the objectives.
 
         Args:
-            weights: Those that a caller gave.
+            weights: Weights in place of the configured ones.
 
         Returns:
-            The given weights, or the configured ones.
+            The given weights, or by default the configured ones.
         """
         return {part.name: part.weight for part in self.settings.objectives} if weights is None else weights
 
     def recompute_logprobs(self, groups: Sequence[Group]) -> tuple[Group, ...]:
-        """Replace the log-probabilities of episodes by those under the present policy, so that its ratio starts at 1.
+        """Replace the log-probabilities of episodes by those under the present policy, so that the ratio starts at 1.
 
         Args:
             groups: The episodes, such as those of another player.
@@ -457,14 +459,14 @@ class LocalTraining:
 
 
 def _join_head(state: SiteState) -> tuple[Arrays, Arrays, Arrays]:
-    """Weights, moments and anchor of a state; with the weights a value head that is the site's own."""
+    """The weights, moments and anchor of a state; a value head of the site's own is moved from the moments to the weights."""
     own = {name: array for name, array in state.optimizer.items() if name.startswith(VALUE_HEAD)}
     moments = {name: array for name, array in state.optimizer.items() if name not in own}
     return {**state.weights, **own}, moments, state.anchor
 
 
 class PolicyUpdate:
-    """The policy steps of one learner. It begins with the weights that the model holds, or at `start` (what `load` takes).
+    """The policy steps of one learner. It begins with the weights that the model holds, or with `start`, the arguments of `load`.
 
     Several learners may share a model: each has weights of its own (`learning/weights.py`).
     """
@@ -493,9 +495,9 @@ class PolicyUpdate:
 
     @property
     def scores_again(self) -> bool:
-        """True if the policy that played is scored again before a step. `auto` does so where what was recorded in play can differ
-        from what the step computes: nucleus sampling records a truncated distribution, a model in bfloat16 another rounding,
-        another engine both."""
+        """True if log-probs are recomputed before a step. `auto` does so with a correction, and if the recorded log-probs can
+        differ from those of the step: nucleus sampling records a truncated distribution, a model in bfloat16 has another
+        rounding, and with another engine both are possible."""
         if self.settings.behaviour != "auto":
             return self.settings.behaviour == "recomputed"
         if self.settings.correction is not None:
@@ -511,11 +513,11 @@ class PolicyUpdate:
     # ---- state ------------------------------------------------------------------------------------------------------
 
     def load(self, weights: Arrays | None, optimizer: Arrays, anchor: Arrays) -> None:
-        """Load a site: weights into the model, which keeps its own for None; moments into a new optimizer; the start of its
-        round."""
+        """Load a state: the weights into the model (None: the model keeps its own), the moments into a new optimizer, and the
+        weights at the start of the round."""
         if weights is not None:
             if hasattr(self, "_weights"):
-                del self._weights  # so that it is not saved
+                del self._weights  # so that the old weights are not saved
             self.policy.set_weights(weights)
         self._weights = OwnedWeights(self.policy, weights)
         parameters = self._weights.full
@@ -532,7 +534,7 @@ class PolicyUpdate:
 
     @property
     def _shared(self) -> Tensors:
-        """The parameters without a value head of the site's own: what penalties see."""
+        """The parameters that penalties see: all but a value head of the site's own."""
         return {name: value for name, value in self._weights.full.items() if name not in self.own}
 
     def get_weights(self) -> dict[str, NDArray[Any]]:
@@ -542,7 +544,7 @@ class PolicyUpdate:
         return get_moments(self._optimizer, self._weights.full)
 
     def get_anchor_weights(self) -> dict[str, NDArray[Any]]:
-        """The start of the round, if a penalty refers to it."""
+        """The weights at the start of the round; empty unless a penalty refers to them."""
         return {name: to_array(tensor) for name, tensor in self._anchor.items()}
 
     # ---- the step -----------------------------------------------------------------------------------------------------
@@ -558,7 +560,7 @@ class PolicyUpdate:
         map_large_tensors(self.policy.model, self.policy.device)
         for group, own in zip(self._optimizer.param_groups, list_rates(settings), strict=True):
             group["lr"] = own * rate
-        # References do not move during the step, so they are scored once, with their weights in the model.
+        # Reference policies do not change during the step, so their log-probs are computed once, with their weights in the model.
         references: list[tuple[Penalty, list[torch.Tensor]]] = []
         for penalty in self._penalties:
             if (reference := penalty.get_reference()) is not None:
@@ -577,20 +579,20 @@ class PolicyUpdate:
     def _train_minibatch(
         self, rows: Sequence[Row], references: Sequence[tuple[Penalty, Sequence[torch.Tensor]]], meter: _RunningMeans
     ) -> None:
-        """Add up the gradient of one mini-batch, and move the weights by it."""
-        # A row whose advantages are all zero adds nothing to the policy's gradient: it counts in the averages, and is computed
-        # only where a term of the loss needs every token.
+        """Compute the gradient of one mini-batch and take an optimizer step."""
+        # A row whose advantages are all zero adds nothing to the policy's gradient. It counts in the averages, but is computed
+        # only if a term of the loss needs every token.
         choices = sum(len(find_choices(row)) for row in rows if len(row.returns))
         every_row = bool(references) or self.settings.entropy > 0 or choices > 0
         live = [place for place, row in enumerate(rows) if len(row.own) and (row.active or every_row)]
-        # Whether a mini-batch from which no token learns takes a step is the same for every method: terms of the parameters,
-        # which some methods add, do not decide it.
+        # A mini-batch is empty if no token has a loss. The terms of the parameters that some methods add do not matter, so that
+        # this is the same for every method.
         if not any(len(find_choices(rows[place])) for place in live):
             meter.counts["update/empty"] += 1
             if self.settings.empty_minibatches == "skip":
                 return
-        # The weight of a token follows from the whole mini-batch: the passes below are cut to fit memory, and add up to the same
-        # gradient however they are cut.
+        # The weight of a token depends on the whole mini-batch, so the gradient is the same for any division of the mini-batch
+        # into passes.
         weights = weigh_rows(rows, self.settings.loss)
         total = 0.0
         self._optimizer.zero_grad()
@@ -602,15 +604,15 @@ class PolicyUpdate:
             if whole.requires_grad:
                 whole.backward()  # type: ignore[no-untyped-call]
             total += float(loss.policy.detach())
-        # Terms of the parameters join the gradient once it is whole, before it is clipped.
+        # Terms of the parameters are added when the gradient is complete, before it is clipped.
         self._weights.copy_gradients_from_model()
         (total,) = self._passes.add_up([total])
         terms = [penalty for penalty in self._penalties if penalty.of_parameters]
         total += sum(penalty.add_gradients(self._shared) for penalty in terms)
-        if not live:  # an optimizer passes over a parameter that has no gradient; one of zero decays its moments
+        if not live:  # an optimizer skips a parameter without a gradient; a gradient of zero decays its moments
             for parameter in self._weights.full.values():
                 parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        # The gradient of the value head is clipped by itself: its length says nothing about the policy's.
+        # The gradient of the value head is clipped by itself, since its norm says nothing about the policy's.
         values, head = list_groups(self._weights.full)
         norm, head_norm = (clip_gradients(part, self.settings.gradient_clip) for part in (values, head))
         # One gradient that is not finite would spoil weights and moments for good.
@@ -633,8 +635,8 @@ class PolicyUpdate:
         bias: torch.Tensor | None = None,
         choices: int = 0,
     ) -> _Loss:
-        """The part of the mini-batch's losses that these rows make up; `bias` is added to the last block's output, and `choices`
-        are all tokens of the mini-batch that values are learned for."""
+        """The contribution of these rows to the losses of the mini-batch. `bias` is added to the last block's output; `choices`
+        is the number of tokens in the whole mini-batch for which values are learned."""
         kept, temperature = self._limits.kept, self.decoding.temperature
         head = self._make_value() if choices else None
         scores = self._passes.score(rows, temperature, self.settings.entropy > 0, kept=kept, bias=bias, value=head)
@@ -650,7 +652,7 @@ class PolicyUpdate:
             moved = int(meter.counts["optimizer_steps"])
             tokens = replace(tokens, foreign=torch.from_numpy(said).to(scores.logprobs.device), update=moved)
         if self.settings.correction is not None:
-            # the weight is 1 where nothing was scored again, as for episodes of other players
+            # the weight is 1 if log-probs were not recomputed, as for episodes of other players
             played = np.concatenate([row.played if len(row.played) else row.behaviour for row in rows])
             correction = self.settings.correction.compute_weights(tokens, self._to_tensor(played))
             tokens = replace(tokens, correction=correction)
@@ -670,7 +672,7 @@ class PolicyUpdate:
         return _Loss(policy, self._compute_value_loss(rows, scores.values, meter) / choices)
 
     def _make_value(self) -> Value:
-        """The value head as a function of hidden states, which pass on a share of its gradient."""
+        """The value head as a function of hidden states; the share `vf_coef` of its gradient reaches the hidden states."""
         assert isinstance(self.settings.advantage, GAE)
         parameters, share = self.policy.parameters(), self.settings.advantage.vf_coef
         weight, bias = parameters[f"{VALUE_HEAD}weight"], parameters[f"{VALUE_HEAD}bias"]
@@ -702,7 +704,7 @@ class PolicyUpdate:
 
     @torch.no_grad()
     def score_rows(self, rows: Sequence[Row], *, values: bool = False) -> list[torch.Tensor]:
-        """Log-probs of the own tokens of each row, or the `values` before them."""
+        """Log-probs of the own tokens of each row, or with `values` the values of the states before them."""
         self._prepare()
         value = self._make_value() if values else None
         result = [torch.zeros(len(row.own), device=self.policy.device) for row in rows]
@@ -718,7 +720,7 @@ class PolicyUpdate:
         return self._passes.add_up_tensors(result)
 
     def recompute_logprobs(self, groups: Sequence[Group], *, keep: bool = False) -> tuple[Group, ...]:
-        """Return the groups with log-probs under the present policy. With `keep` the former ones stay as `played`."""
+        """Return the groups with log-probs under the present policy. With `keep`, the former log-probs stay as `played`."""
         rows = [
             row
             for group in groups
@@ -740,8 +742,8 @@ class PolicyUpdate:
     def compute_bias_gradient(self, rows: Sequence[Row]) -> NDArray[np.float64]:
         """The gradient of the policy's loss, without penalties, for a virtual bias on the last decoder block's output.
 
-        The bias is one vector added at every token, so its gradient is a sum over tokens and rows: comparable between batches
-        of any shape. The blocks below need no backward pass.
+        The bias is one vector added at every token, so its gradient is a sum over tokens and rows, and is comparable between
+        batches of any shape. The blocks below need no backward pass.
         """
         self._prepare()
         model, device = self.policy.model, self.policy.device
@@ -762,7 +764,7 @@ class PolicyUpdate:
     # ---- the model around a step --------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Load the learner's weights, and find how many tokens a pass may have at present."""
+        """Load the learner's weights, and set the present limits of a pass."""
         self.acquire()
         limits = self._passes.find_limits(self.settings.micro_tokens)
         self._limits = PassLimits(limits.micro_tokens, 0) if self.settings.checkpointing else limits
@@ -783,8 +785,8 @@ class PolicyUpdate:
 
     @contextlib.contextmanager
     def _train_mode(self, seed: int) -> Iterator[None]:
-        """Train mode, with dropout by a stream of its own: the process's generators are not changed. The package's own decoder
-        has no dropout and no train mode."""
+        """Train mode, with dropout from a stream of its own, so that the process's generators are not changed. The package's own
+        decoder has no dropout and no train mode."""
         model: Any = self.policy.model
         if isinstance(model, Decoder):
             yield
@@ -832,7 +834,7 @@ class _RunningMeans:
         self._weights[name] = self._weights.get(name, 0.0) + weight
 
     def compute_metrics(self, passes: Passes, shared: Sequence[str]) -> dict[str, float]:
-        """The means. Metrics of tokens are combined over all shares; all others are the same for all of them."""
+        """The means. The metrics named in `shared` are combined over all shares; all others are equal in every share."""
         names = dict.fromkeys(shared)
         sums = passes.add_up([self._sums.get(name, 0.0) for name in names])
         weights = passes.add_up([self._weights.get(name, 0.0) for name in names])

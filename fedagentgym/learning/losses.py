@@ -1,7 +1,7 @@
-"""Policy losses: what a token loses by its advantage, and by how much more or less probable it has become.
+"""Policy losses: the loss of a token from its advantage and its importance ratio.
 
-A policy loss is its own settings: a class with fields, registered by name, whose `compute` gives the loss of every token. With
-the ratio w = exp(logprob - behaviour) of a token, s = exp(mean of log w over its row) of a row, and the advantage A:
+A policy loss is a settings class, registered by name: its fields are its settings, and its `compute` gives the loss of every
+token. With the ratio w = exp(logprob - behaviour) of a token, the ratio s = exp(mean of log w) of a row, and the advantage A:
 
     token, sequence, constant   -min(w A, clip(w, 1 - low, 1 + high) A)    PPO; the name says what is averaged
     gspo                        the same with s in place of w              GSPO
@@ -10,7 +10,7 @@ the ratio w = exp(logprob - behaviour) of a token, s = exp(mean of log w over it
     vespo                       -sg[phi(product of w over the row)] A logprob   VESPO
     reinforce                   -A logprob                                 no ratio
 
-`sg` takes no gradient. Nothing here needs torch before a loss is computed.
+`sg` stops the gradient. Nothing here needs torch before a loss is computed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Tokens:
         import torch
 
         sums = [part.sum().expand(len(part)) for part in torch.split(values, list(self.lengths))]
-        return torch.cat(sums) if sums else values  # no rows have no values
+        return torch.cat(sums) if sums else values  # without rows there are no values
 
     def compute_ratio(self, level: Literal["token", "sequence"] = "token") -> Tensor:
         """Return the importance ratio of each token: its own, or the geometric mean over its row. Exponents are bounded."""
@@ -75,7 +75,7 @@ class Tokens:
 
 
 class Clip(NamedTuple):
-    """The ratio is clipped to [1 - low, 1 + high]; the loss of a negative advantage is at most `dual` times its size."""
+    """The ratio is clipped to [1 - low, 1 + high]; with a negative advantage A, the loss is at most `dual` times |A|."""
 
     low: float = 0.2
     high: float = 0.2
@@ -88,8 +88,8 @@ class PolicyTerms(NamedTuple):
     Attributes:
         loss: The policy's loss.
         ratio: The ratio that the loss uses, for the metrics.
-        clipped: Whether a bound takes away the token's gradient (`cispo`, which keeps all: whether its weight is bounded), for
-            the metrics; None for a loss without bounds.
+        clipped: Whether a bound removes the token's gradient, for the metrics (with `cispo`, which removes none, whether a bound
+            changes the token's weight); None for a loss without bounds.
     """
 
     loss: Tensor
@@ -107,9 +107,9 @@ AVERAGE = (
 
 
 class BaseLoss(NamedSettings):
-    """Base class of policy losses, for those whose name says what is averaged; others derive from `PolicyLoss`."""
+    """Base class of policy losses. Losses whose name determines the average derive from it, all others from `PolicyLoss`."""
 
-    length: int = Field(default=512, ge=1, description="constant: the length that every row is divided by")
+    length: int = Field(default=512, ge=1, description="constant: length by which the sum of every row is divided")
     rows: int | None = Field(
         default=None,
         ge=1,
@@ -131,12 +131,12 @@ class BaseLoss(NamedSettings):
         """Compute the loss of every token, which the learner averages.
 
         Args:
-            tokens: The agent's own tokens of some rows. A mini-batch is computed in several passes of whole rows, as memory
-                allows, so that the loss of a row cannot depend on other rows; rows without advantages are left out.
+            tokens: The agent's own tokens of some rows. If memory is short, a mini-batch is computed in several passes over
+                complete rows, so the loss of a row must not depend on other rows. Rows without advantages may be left out.
             clip: `learning.clip` and `learning.dual_clip`, for losses with `uses_clip`.
 
         Returns:
-            The loss of each token, and what is reported of it.
+            The loss of each token, and values for the metrics.
         """
 
     @model_validator(mode="after")
@@ -147,7 +147,7 @@ class BaseLoss(NamedSettings):
 
 
 class ClippedLoss(BaseLoss):
-    """PPO's clipped surrogate; its three names say what is averaged."""
+    """PPO's clipped surrogate; each of its three names stands for a way to average."""
 
     name: Literal["token", "sequence", "constant"] = "token"
     uses_clip: ClassVar[bool] = True
@@ -261,7 +261,7 @@ class SAPO(PolicyLoss):
 
 
 class VESPO(PolicyLoss):
-    """REINFORCE weighted by phi(w) = e^l w^k e^(-l w) of the row's whole ratio w (arXiv:2602.10693)."""
+    """REINFORCE weighted by phi(w) = e^l w^k e^(-l w), where w is the ratio of the whole row (arXiv:2602.10693)."""
 
     name: Literal["vespo"] = "vespo"
     k_pos: float = Field(default=2.0, ge=0, description="power k for advantages of at least 0")
@@ -307,14 +307,14 @@ for _name, _loss in {
 
 
 def compute_terms(loss: BaseLoss, tokens: Tokens, clip: Clip) -> PolicyTerms:
-    """The result of a loss's `compute`, checked: one value per token, since other shapes would be stretched to all tokens.
+    """Call a loss's `compute`, and check that its result has one value per token; other shapes would be broadcast to all tokens.
 
     Raises:
-        OptionError: If it is anything else.
+        OptionError: If the result is anything else.
     """
     terms: object = loss.compute(tokens, clip)
     if not isinstance(terms, PolicyTerms):
-        raise OptionError(f"policy loss {loss.name!r} is to return PolicyTerms, got a {type(terms).__name__}")
+        raise OptionError(f"policy loss {loss.name!r} must return PolicyTerms, got a {type(terms).__name__}")
     for part, value in terms._asdict().items():
         if getattr(value, "shape", None) != tokens.logprobs.shape and not (part == "clipped" and value is None):
             found = f"of shape {tuple(value.shape)}" if hasattr(value, "shape") else f"that is a {type(value).__name__}"
@@ -332,7 +332,7 @@ def check_clip(clip: tuple[float, float]) -> None:
 
 
 def clip_surrogate(ratio: Tensor, advantages: Tensor, clip: tuple[float, float]) -> PolicyTerms:
-    """PPO's surrogate: the smaller gain of the ratio and the clipped ratio."""
+    """PPO's clipped surrogate, as a loss: minus the smaller of ratio times advantage and clipped ratio times advantage."""
     low, high = clip
     loss = -(ratio * advantages).minimum(ratio.clamp(1 - low, 1 + high) * advantages)
     outside = ((ratio < 1 - low) & (advantages < 0)) | ((ratio > 1 + high) & (advantages > 0))
@@ -350,12 +350,12 @@ def clip_value_loss(values: Tensor, old: Tensor, target: Tensor, clip: float | N
 
 
 class CorrectionSettings(NamedSettings):
-    """Weights for the difference between the engine that plays and the pass that learns (truncated importance sampling)."""
+    """Importance weights for the mismatch of rollout and training log-probs (truncated importance sampling)."""
 
     name: Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] = Field(
         default="sequence_mask",
-        description="the weight is exp(computed - recorded log-prob) of the token, or of its row; truncate: kept within the"
-        " bounds; mask: 0 outside of them",
+        description="the weight is exp(recomputed - recorded log-prob) of the token, or of its row; truncate: kept within the"
+        " bounds; mask: 0 outside the bounds",
     )
     clip_min: float | None = Field(default=None, ge=0, description="smallest weight; null: none")
     clip_max: float | None = Field(default=3.0, gt=0, description="largest weight; null: none")
@@ -370,8 +370,8 @@ class CorrectionSettings(NamedSettings):
         """Compute the weight of each token.
 
         Args:
-            tokens: The tokens; `behaviour` holds the log-probabilities that the pass that learns computed.
-            played: The log-probabilities that the engine recorded.
+            tokens: The tokens; `behaviour` holds the recomputed log-probabilities.
+            played: The log-probabilities that the rollout engine recorded.
         """
         gap = tokens.behaviour - played
         if self.name.startswith("sequence"):

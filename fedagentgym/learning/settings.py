@@ -121,8 +121,8 @@ class LearningSettings(Settings):
     dual_clip: float | None = Field(
         default=None,
         gt=1,
-        description="losses token, sequence, constant: with a negative advantage, a token's loss is at most this number times its"
-        " size",
+        description="losses token, sequence, constant: with a negative advantage A, a token's loss is at most this number times"
+        " |A|; null: no bound",
     )
     kl: KLSettings = Field(default=KLSettings(), description="KL term: a coefficient, or {coefficient, reference}")
     entropy: float = Field(default=0.0, ge=0, description="weight of an entropy bonus")
@@ -141,7 +141,8 @@ class LearningSettings(Settings):
     behaviour: Literal["auto", "recorded", "recomputed"] = Field(
         default="auto",
         description="source of the log-probs of the rollout policy; recorded: during rollouts; recomputed: by the model before "
-        "the update; auto: recomputed with top_p below 1, a model that is not float32, or another rollout engine",
+        "the update; auto: recomputed with top_p below 1, a model that is not float32, another rollout engine, a correction or a"
+        " harness",
     )
     empty_minibatches: Literal["skip", "step"] = Field(
         default="skip",

@@ -1,8 +1,8 @@
-"""A policy of which each rank holds a part: FSDP2 gathers each decoder block when it is run, and reduces its gradient.
+"""A policy that is sharded over ranks: FSDP2 gathers each decoder block when the block runs, and reduces its gradient.
 
 All ranks run the same program on the same rows. Each computes every n-th of a step's batches; a rank with fewer batches than the
 others makes empty passes, since every pass gathers weights from all. Gradients are summed, so they are those of the whole step.
-Rank 0 plays, on all weights, which are gathered for it before and released afterwards.
+Rank 0 alone plays; the weights of all ranks are gathered on it before and released afterwards.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ Compute = Callable[[torch.nn.Module], TokenLogprobs]
 
 
 def shard_agent(agent: TokenAgent, settings: ShardingSettings) -> TokenAgent:
-    """The agent with its policy sharded over the ranks, which all call this."""
+    """The agent with its policy sharded over the ranks; every rank calls this function."""
     whole = agent.policy
     if not isinstance(whole, TorchPolicy):
         raise OptionError(
-            f"learning.sharding is for agents that torch plays and trains, {agent.name!r} is not one: set"
+            f"learning.sharding is for agents that torch plays and trains, and {agent.name!r} is not one: set"
             " agent.rollouts=torch or leave out learning.sharding"
         )
-    if isinstance(whole.model, Decoder):  # its passes go around the blocks that gather
+    if isinstance(whole.model, Decoder):  # its packed passes bypass the blocks, which gather weights
         model = whole.model.to_transformers()
         whole = TorchPolicy(model, whole.tokenizer, name=whole.name, context_length=whole.context_length)
     return replace(agent, policy=ShardedPolicy(whole, settings.offload))
 
 
 class ShardedPolicy(SharedModel):
-    """One rank's part of a policy: a `TrainablePolicy` and its `Passes`, on every rank alike.
+    """One rank's part of a policy: both a `TrainablePolicy` and the implementation of its `Passes`.
 
-    Every rank has loaded the same whole policy, and keeps its part.
+    Every rank has loaded the same complete policy, and keeps its part.
     """
 
     def __init__(self, whole: TorchPolicy, offload: bool) -> None:
@@ -98,9 +98,9 @@ class ShardedPolicy(SharedModel):
         self.bump_version()
 
     def open_session(self) -> Session:
-        """Open a session on the whole weights; only on rank 0 and within `gathered`."""
+        """Open a session on the gathered weights; only on rank 0 and within `gathered`."""
         if not self._gathered or self.rank > 0:
-            raise RuntimeError("a sharded policy is whole on rank 0 alone, while its weights are gathered")
+            raise RuntimeError("a sharded policy can play only on rank 0, while its weights are gathered")
         return self._whole.open_session()
 
     def save(self, folder: str | Path) -> None:
@@ -113,7 +113,7 @@ class ShardedPolicy(SharedModel):
 
     @contextlib.contextmanager
     def gathered(self) -> Iterator[None]:
-        """All weights on rank 0 for the duration of a block; the others send their parts and keep no more."""
+        """Gather all weights on rank 0 for the duration of a block; the other ranks still hold only their parts."""
         if self._gathered:
             yield
             return
@@ -142,7 +142,7 @@ class ShardedPolicy(SharedModel):
         return self.device.type == "cuda"
 
     def find_limits(self, micro_tokens: int | Literal["auto"]) -> PassLimits:
-        """The limits of the smallest of the devices, computed once."""
+        """The smallest limits of all devices, computed once."""
         if micro_tokens not in self._limits:
             found = find_pass_limits(self.model, self.device, micro_tokens)
             least = torch.tensor(found, dtype=torch.int64, device=self.mesh.device_type)
@@ -197,7 +197,7 @@ class ShardedPolicy(SharedModel):
             loss.backward()  # type: ignore[no-untyped-call]
 
     def _forget_passes(self) -> None:
-        """Forget the order of passes, which FSDP keeps until a backward pass; called if there is none."""
+        """Forget the order of passes, which FSDP keeps until a backward pass; called if no backward pass follows."""
         self._root.reset_iter_state()  # type: ignore[operator]
 
     def add_up(self, numbers: Sequence[float]) -> list[float]:
@@ -254,8 +254,8 @@ _NOTHING = Row(
 
 
 def deal_batches(batches: Sequence[Sequence[int]], lengths: Sequence[int], ranks: int) -> list[list[list[int]]]:
-    """The batches of each rank, balanced: the largest are halved until each rank has as many, and batches that run at the
-    same time have similar sizes. The first rank never has fewer than another.
+    """Divide batches among ranks. The largest batches are halved until every rank has the same number, if possible, and batches
+    that run at the same time have similar sizes. No rank has more batches than the first.
 
     >>> deal_batches([[0, 1, 2, 3]], [5, 5, 5, 5], 2)
     [[[0, 1]], [[2, 3]]]

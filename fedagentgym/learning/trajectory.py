@@ -144,7 +144,7 @@ class Trajectory:
 
 
 FOREIGN = "foreign"
-"""The label of an episode that another policy played in other tokens, for losses that treat it differently."""
+"""The label of an episode of another policy whose replies were tokenized anew, for losses that treat it differently."""
 Group = tuple[Trajectory, ...]
 """The episodes of one task that are compared with each other."""
 Values = NDArray[np.float64]
@@ -340,7 +340,7 @@ class Row:
     """With a value head: `values` are the values of the states before the own tokens when the step began, `returns` their
     targets."""
     foreign: bool = False
-    """True if the episode has the label `FOREIGN`: another policy played it, in other tokens."""
+    """True if the episode has the label `FOREIGN`."""
 
     @property
     def active(self) -> bool:

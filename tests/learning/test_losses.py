@@ -154,9 +154,9 @@ class Given(PolicyLoss):
         (lambda loss, ratio: PolicyTerms(loss, ratio, torch.tensor(True)), r"a clipped of shape \(\)"),
         (lambda loss, ratio: PolicyTerms(0.0, ratio), "a loss that is a float"),
         (lambda loss, ratio: PolicyTerms(loss, None), "a ratio that is a NoneType"),
-        (lambda loss, ratio: loss, "is to return PolicyTerms, got a Tensor"),
-        (lambda loss, ratio: (loss, ratio), "is to return PolicyTerms, got a tuple"),
-        (lambda loss, ratio: None, "is to return PolicyTerms, got a NoneType"),
+        (lambda loss, ratio: loss, "must return PolicyTerms, got a Tensor"),
+        (lambda loss, ratio: (loss, ratio), "must return PolicyTerms, got a tuple"),
+        (lambda loss, ratio: None, "must return PolicyTerms, got a NoneType"),
     ],
 )
 def test_what_is_not_one_value_per_token_is_refused(made: Any, told: str) -> None:
