@@ -1,4 +1,4 @@
-"""Playing episodes, learning from them, evaluating the result, for one site at a time; independent of federations."""
+"""Rollouts, policy updates and evaluation of one client at a time; nothing here depends on the federation."""
 
 from __future__ import annotations
 

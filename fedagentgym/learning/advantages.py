@@ -22,7 +22,7 @@ an identical observation. A group whose rewards are all equal gets exactly zero.
 A penalty p_it of a single turn (`format_penalty_on: turn`) lowers only that turn: R_i - p_it replaces R_i, q_it - p_it replaces
 q_it, and mean and deviation are over all turns of the group, since an episode then has no single value.
 
-An estimator is its own settings: a class with fields, registered by name, whose `estimate` gives the advantages.
+An estimator is a settings class, registered by name: its fields are its settings, and its `estimate` computes the advantages.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class AdvantageEstimator(NamedSettings):
 
 
 class DrGRPO(AdvantageEstimator):
-    """R - mean."""
+    """The return of an episode minus the group's mean: R - mean."""
 
     name: Literal["dr_grpo"] = "dr_grpo"
     baseline: Baseline = Field(
@@ -175,7 +175,7 @@ class GAE(AdvantageEstimator):
     """
 
     name: Literal["gae"] = "gae"
-    gamma: float = Field(default=1.0, ge=0, le=1, description="discount from one chosen token to the next")
+    gamma: float = Field(default=1.0, ge=0, le=1, description="discount from one sampled token to the next")
     lam: float = Field(
         default=0.95,
         ge=0,
@@ -190,7 +190,7 @@ class GAE(AdvantageEstimator):
     whiten: bool = Field(default=True, description="the advantages of a step get mean 0 and deviation 1")
     head: Literal["shared", "own"] = Field(
         default="shared",
-        description="the value head: averaged with the other parameters, or each client's own, which is never sent",
+        description="the value head; shared: averaged with the other parameters; own: each client keeps its own, never sent",
     )
     learning_rate: float = Field(default=1e-3, ge=0, description="learning rate of the value head")
     clip: float | None = Field(
@@ -229,7 +229,7 @@ def standardise(
 ) -> Values:
     """Rewards minus their mean, divided by their deviation; zero for a constant, single or non-finite group.
 
-    `repeats` counts each reward several times in mean and deviation.
+    `repeats` is the number of times that each reward counts in the mean and the deviation.
 
     >>> standardise(np.array([1.0, 0.0, 0.0, 1.0])).round(3).tolist()
     [1.0, -1.0, -1.0, 1.0]
@@ -268,7 +268,7 @@ def spread_advantages(group: Group, given: Sequence[float] | PerTurn, source: st
     returned: object = given  # a user's own estimator may return anything
     if not isinstance(returned, Sequence | np.ndarray) or isinstance(returned, str):
         raise OptionError(
-            f"{source} returned {show_value(given)}: it returns an array over the turns for each episode of the group"
+            f"{source} returned {show_value(given)}: it must return an array over the turns for each episode of the group"
         )
     if len(given) != len(group):
         raise OptionError(f"{source} gives {len(given)} advantages to a group of {len(group)} episodes")
@@ -278,7 +278,7 @@ def spread_advantages(group: Group, given: Sequence[float] | PerTurn, source: st
             array, turns = np.asarray(value, dtype=np.float64), len(trajectory.turns)
         except (TypeError, ValueError):
             raise OptionError(
-                f"{source} gives task {trajectory.task} {show_value(value)}, which is no array of numbers"
+                f"{source} gives task {trajectory.task} {show_value(value)}, which is not an array of numbers"
             ) from None
         if array.shape not in ((), (turns,)):
             raise OptionError(f"{source} gives advantages of shape {array.shape} to an episode of {turns} turns")
@@ -396,7 +396,7 @@ def group_objective(group: Group, name: str) -> list[float]:
         found = [float(value) for value in given]
     except (TypeError, ValueError):
         raise OptionError(
-            f"objective {name!r} returned {show_value(given)}: it returns one number for each episode of the group"
+            f"objective {name!r} returned {show_value(given)}: it must return one number for each episode of the group"
         ) from None
     if len(found) != len(group):
         raise OptionError(f"objective {name!r} gives {len(found)} values to a group of {len(group)} episodes")

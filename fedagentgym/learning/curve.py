@@ -35,7 +35,7 @@ def learning_curve(recipe: Recipe, seed: int = 0) -> Iterator[CurvePoint]:
     The agent starts from a warm start that is made once and shared by all seeds, as a pretrained model would be.
 
     Args:
-        recipe: What is played, learned and evaluated; see `load_recipe`.
+        recipe: Settings of the environment, agent, warm start, learning and evaluation; see `load_recipe`.
         seed: Seed of the drawn tasks, the episodes and the sampling.
 
     Yields:

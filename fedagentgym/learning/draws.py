@@ -18,7 +18,7 @@ from fedagentgym.learning.settings import TaskOrder
 
 
 def draw_places(order: TaskOrder, size: int, count: int, draws: Stream, *, seed: int, step: int) -> list[int]:
-    """Draw the places in a pool of the tasks of one step.
+    """Draw the tasks of one step, as places in the pool.
 
     Args:
         order: The value of `learning.task_order`.

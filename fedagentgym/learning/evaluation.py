@@ -4,8 +4,8 @@ Intervals (`fedagentgym.base.statistics`) cover other tasks of the same kind and
 training that made the agent. If nearly all replies are malformed, an evaluation warns and says why, since a success of 0 is more
 often due to a wrong prompt than to a bad agent.
 
-A run may be evaluated on several sets of tasks, such as a run on MATH on six test sets. Every set has the same weight in the
-mean over all, whatever its number of tasks, as in the papers' averages.
+A run may be evaluated on several sets of tasks; a run on MATH, for example, on six test sets. Every set has the same weight in
+the overall mean, whatever its number of tasks, as in the papers' averages.
 """
 
 from __future__ import annotations
@@ -182,13 +182,13 @@ def with_temperature(agent: Player, temperature: float) -> Player:
 
 
 def compute_policy_digest(agent: Player) -> str | None:
-    """The digest of everything by which a policy can differ from the one that was loaded: the weights that are trained, and the
-    changes of frozen layers. None for an agent without weights of its own."""
+    """The digest of everything in which a policy can differ from the loaded model: the trained weights, and the changes of frozen
+    layers. None for an agent without weights of its own."""
     policy = getattr(agent, "policy", None)
     read = getattr(policy, "get_weights", None)
     if read is None:
         return None
-    changes = getattr(policy, "base_changes", {})  # other engines have none
+    changes = getattr(policy, "base_changes", {})  # policies of other engines lack this
     return bytes_digest(encode(read() | {f"{BASE}/{layer}": change for layer, change in changes.items()}))
 
 
@@ -265,7 +265,7 @@ def estimate_measures(
 
 
 TOLERATED = 0.9
-"""Share of malformed replies above which an evaluation reports them."""
+"""Share of malformed replies above which an evaluation warns."""
 _SHOWN = 60
 
 
@@ -290,7 +290,7 @@ def explain_malformed(groups: Sequence[Group], agent: Player) -> str | None:
 
 
 def _find_reason(turn: Turn, agent: Player) -> str:
-    """Return what is wrong with a reply, according to its parser."""
+    """The likely reason why a reply is malformed, as the end of a sentence."""
     template, reply = getattr(agent, "template", None), turn.reply.lower()
     limit = agent.decoding.max_new_tokens if isinstance(agent, TokenAgent) else None
     if not reply.strip():
@@ -358,7 +358,7 @@ class SetsEvaluation:
         return {"choice": float(np.mean(means)) if means else None}
 
     def to_plain(self) -> dict[str, Any]:
-        """Plain values for a result file: the sets replace the categories; their own categories are below `sets`."""
+        """Plain values for a result file: `categories` has the estimates of each set, `sets` the full result of each set."""
         if list(self.sets) == [""]:
             return self.sets[""].to_plain()
         below = {name: found.to_plain() for name, found in self.sets.items()}
@@ -393,7 +393,7 @@ def open_evaluated(env_id: str, options: Mapping[str, Any], settings: Evaluation
 
 
 def open_sets(settings: EvaluationSettings, env_id: str, options: Mapping[str, Any]) -> tuple[OpenedSet, ...]:
-    """The environments in which a run is evaluated; `env_id` and `options` are the run's own."""
+    """Open the evaluation sets of a run; `env_id` and `options` are those of the run."""
     if not settings.sets:
         return (OpenedSet("", open_evaluated(env_id, options, settings), options, settings),)
     return tuple(_open_set(one, settings, env_id, options) for one in settings.sets)
@@ -470,8 +470,8 @@ def evaluate_sets(
     about: Mapping[str, Any] | None = None,
     about_set: Callable[[OpenedSet], Mapping[str, Any]] | None = None,
 ) -> SetsEvaluation:
-    """Evaluate an agent on every set; `file` gets the episodes of all of them, each line with the name of its set, with
-    `about` and with what `about_set` returns for the set."""
+    """Evaluate an agent on every set. The episodes of all sets are written to `file`; each line has the name of its set, the
+    fields of `about`, and those that `about_set` returns for the set."""
     found: dict[str, Evaluation] = {}
     lines = []
     for one in sets:

@@ -53,7 +53,7 @@ def to_conversation(trajectory: Trajectory, system: str | None = None) -> dict[s
     """The episode as chat messages, the common form of supervised data: `messages`, a list of {role, content}, beside `task`,
     `category`, `success` and `score`.
 
-    The user's messages are the observations, the assistant's the whole replies; `system` begins the conversation.
+    The user's messages are the observations, and the assistant's are the complete replies. `system` is the first message.
     """
     messages = [] if system is None else [{"role": "system", "content": system}]
     for turn in trajectory.turns:
@@ -66,9 +66,10 @@ def to_conversation(trajectory: Trajectory, system: str | None = None) -> dict[s
 def export_conversations(
     lines: Iterable[Line], path: str | Path, *, solved_only: bool = False, only: str | None = None
 ) -> int:
-    """Write episodes as conversations; returns how many there are.
+    """Write episodes as conversations; returns their number.
 
-    `only` names an evaluation set. The system message is the description of the environment that a line names.
+    `only` is the name of an evaluation set whose episodes alone are written. The system message is the instructions that the
+    environment named in a line gives to its agents.
     """
     found, sets = [], set[str]()
     for line in lines:
@@ -77,7 +78,7 @@ def export_conversations(
         if (solved_only and not trajectory.success) or (only is not None and about.get("set") != only):
             continue
         system, env_id = None, about.get("env")
-        if isinstance(env_id, str) and env_id in ENVIRONMENTS:  # an environment's instructions to its agents
+        if isinstance(env_id, str) and env_id in ENVIRONMENTS:
             cls = ENVIRONMENTS.get(env_id)
             system = f"{cls.role}\n\n{cls.action_help}"
         conversation = to_conversation(trajectory, system)
@@ -85,6 +86,6 @@ def export_conversations(
     if not found and only is not None and only not in sets:
         raise unknown_name_error("evaluation set", only, sorted(filter(None, sets)))
     if not found:
-        raise DataError("there is no such episode, so nothing is written")
+        raise DataError("no episode meets the conditions, so nothing is written")
     write_atomic(path, "".join(found))
     return len(found)

@@ -48,7 +48,7 @@ def compute_logprobs(
     bias: Tensor | None = None,
     value: Value | None = None,
 ) -> TokenLogprobs:
-    """Log-probs under the distribution that is sampled from: at this temperature, over the allowed tokens.
+    """Log-probs of the rows' own tokens under the sampling distribution: at `temperature`, over the allowed tokens.
 
     For a pass over more than `kept` tokens, activations inside the blocks are recomputed in the backward pass: more time, less
     memory, the same bits. `bias` is added to the last block's output. `value` computes a value from the last hidden state before
@@ -89,7 +89,7 @@ def _runs_packed(model: torch.nn.Module) -> bool:
 
 
 def _cut(row: ScoredRow, places: Ids) -> Ids:
-    """The part of a row that is read: up to the last position with a choice."""
+    """The part of a row that is read: up to the last of `places`, the positions before its choices."""
     return row.ids[: int(places[-1]) + 1] if len(places) else row.ids[:0]
 
 
@@ -188,7 +188,8 @@ _LOGIT_TRANSFORMS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 
 
 def split_decoder_and_head(model: torch.nn.Module) -> tuple[Callable[..., Any], Callable[..., torch.Tensor]] | None:
-    """The decoder and the output head, if the model's logits are exactly the head of the decoder's last hidden state."""
+    """The decoder and the output head, if the model's logits are exactly the head's output for the decoder's last hidden states;
+    None otherwise."""
     inner: Any = unwrap_model(model)
     config = getattr(inner, "config", None)
     if any(getattr(config, name, None) not in (None, 1.0) for name in _LOGIT_TRANSFORMS):
@@ -272,12 +273,12 @@ class ScoredRow(Protocol):
 
 
 Value = Callable[[Tensor], Tensor]
-"""Hidden states [states, width] to their values [states]."""
+"""A function from hidden states [states, width] to their values [states]."""
 
 
 class TokenLogprobs(NamedTuple):
-    """Log-prob of each own token of the rows, one after the other; the entropy of its distribution, and the value of the state
-    before it, if asked for."""
+    """Log-prob of each own token of the rows, one after the other; if requested, also the entropy of its distribution and the
+    value of the state before it."""
 
     logprobs: Tensor
     entropy: Tensor | None
@@ -377,7 +378,7 @@ class _Distinct(NamedTuple):
 
 
 class _Choices(NamedTuple):
-    """All chosen tokens of some rows: token, number of allowed ones (0: all of them), where in `allowed` their list begins."""
+    """All choices of some rows: the token, the number of allowed tokens (0: all), and the start of their list in `allowed`."""
 
     targets: NDArray[np.int64]
     counts: NDArray[np.int64]
@@ -385,7 +386,7 @@ class _Choices(NamedTuple):
     allowed: NDArray[np.int32]
 
     def to_chunk(self, chosen: Ids, device: torch.device) -> _Chunk:
-        """Choices among lists of tokens, each after a state of its own."""
+        """Put choices with lists of allowed tokens, each with a state of its own, into padded tables on a device."""
         counts = self.counts[chosen]
         columns = np.arange(counts.max())
         filled = columns < counts[:, None]
@@ -415,8 +416,8 @@ def _score(logits: Tensor, chunk: _Chunk, temperature: float, entropy: bool) -> 
             logits = logits.gather(1, chunk.allowed).masked_fill(~chunk.filled, -torch.inf)
         parts = [chosen - torch.logsumexp(logits, dim=1, keepdim=True)]
         if entropy:
-            # The surprisal of a forbidden token is left out before it is multiplied: a product of 0 and infinity would make the
-            # gradient of the whole batch NaN.
+            # The surprisal of a forbidden token is set to 0 before the product: 0 times infinity would make the gradient of the
+            # whole batch NaN.
             distribution = torch.log_softmax(logits, dim=1)
             surprisal = distribution.masked_fill(logits == -torch.inf, 0.0)
             parts.append(-(distribution.exp() * surprisal).sum(1)[:, None])

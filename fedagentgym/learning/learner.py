@@ -1,4 +1,4 @@
-"""A policy step, top to bottom: play, compare the copies of each task, take a gradient step on the agent's own tokens.
+"""A policy step: play, compare the episodes of each task, take a gradient step on the agent's own tokens.
 
 `LocalTraining` turns tasks into rows of tokens with advantages, and `PolicyUpdate` learns from rows. Between two messages, all
 that a *site* keeps is a `SiteState`: plain arrays and numbers that can be stored, moved to another worker and loaded again::
@@ -14,7 +14,7 @@ Methods that intervene call the parts of `run`::
     report = local.update(groups)                                # learn from them
     report = local.update(groups, advantages=given)              # ... from advantages that another program computed
     report = local.update(groups, weights={"accuracy/math": 0.7, "format": 0.3}, gradients_of=("accuracy/math", "format"))
-    groups = local.recompute_logprobs(groups)                    # log-probs of other people's tokens under this policy
+    groups = local.recompute_logprobs(groups)                    # log-probs of another player's tokens under this policy
 
 The loss, over the agent's own tokens (`losses.py` has others in place of `policy`)::
 
@@ -294,7 +294,7 @@ class LocalTraining:
             seed: Seed of all draws, except for the order of `epochs`.
 
         Returns:
-            Their ids.
+            The ids of the tasks.
         """
         places = self.draw_places(len(self.env.pool), stream(seed, "tasks", self.step))
         return tuple(self.env.pool.ids[place] for place in places)
@@ -307,7 +307,7 @@ class LocalTraining:
             draws: The stream of the step.
 
         Returns:
-            Their places in the pool.
+            The places (indices in the pool) of the tasks.
         """
         settings, own = self.settings, self.step - self.skipped
         return draw_places(settings.task_order, size, settings.tasks_per_step, draws, seed=self._order_seed, step=own)
@@ -437,15 +437,15 @@ class LocalTraining:
         """Return the weights of the objectives.
 
         Args:
-            weights: Those that a caller gave.
+            weights: Weights in place of the configured ones.
 
         Returns:
-            The given weights, or the configured ones.
+            The given weights, or by default the configured ones.
         """
         return {part.name: part.weight for part in self.settings.objectives} if weights is None else weights
 
     def recompute_logprobs(self, groups: Sequence[Group]) -> tuple[Group, ...]:
-        """Replace the log-probabilities of episodes by those under the present policy, so that its ratio starts at 1.
+        """Replace the log-probabilities of episodes by those under the present policy, so that the ratio starts at 1.
 
         Args:
             groups: The episodes, such as those of another player.
@@ -515,7 +515,7 @@ class PolicyUpdate:
         start of its round."""
         if weights is not None:
             if hasattr(self, "_weights"):
-                del self._weights  # so that it is not saved
+                del self._weights  # so that the old weights are not saved
             self.policy.set_weights(weights)
         self._weights = OwnedWeights(self.policy, weights)
         parameters = self._weights.full
@@ -558,7 +558,7 @@ class PolicyUpdate:
         map_large_tensors(self.policy.model, self.policy.device)
         for group, own in zip(self._optimizer.param_groups, list_rates(settings), strict=True):
             group["lr"] = own * rate
-        # References do not move during the step, so they are scored once, with their weights in the model.
+        # Reference policies do not change during the step, so their log-probs are computed once, with their weights in the model.
         references: list[tuple[Penalty, list[torch.Tensor]]] = []
         for penalty in self._penalties:
             if (reference := penalty.get_reference()) is not None:
@@ -577,9 +577,9 @@ class PolicyUpdate:
     def _train_minibatch(
         self, rows: Sequence[Row], references: Sequence[tuple[Penalty, Sequence[torch.Tensor]]], meter: _RunningMeans
     ) -> None:
-        """Add up the gradient of one mini-batch, and move the weights by it."""
-        # A row whose advantages are all zero adds nothing to the policy's gradient: it counts in the averages, and is computed
-        # only where a term of the loss needs every token.
+        """Compute the gradient of one mini-batch and take an optimizer step."""
+        # A row whose advantages are all zero adds nothing to the policy's gradient. It counts in the averages, but is computed
+        # only if a term of the loss needs every token.
         choices = sum(len(find_choices(row)) for row in rows if len(row.returns))
         every_row = bool(references) or self.settings.entropy > 0 or choices > 0
         live = [place for place, row in enumerate(rows) if len(row.own) and (row.active or every_row)]
@@ -589,8 +589,8 @@ class PolicyUpdate:
             meter.counts["update/empty"] += 1
             if self.settings.empty_minibatches == "skip":
                 return
-        # The weight of a token follows from the whole mini-batch: the passes below are cut to fit memory, and add up to the same
-        # gradient however they are cut.
+        # The weight of a token depends on the whole mini-batch, so the gradient is the same for any division of the mini-batch
+        # into passes.
         weights = weigh_rows(rows, self.settings.loss)
         total = 0.0
         self._optimizer.zero_grad()
@@ -602,7 +602,7 @@ class PolicyUpdate:
             if whole.requires_grad:
                 whole.backward()  # type: ignore[no-untyped-call]
             total += float(loss.policy.detach())
-        # Terms of the parameters join the gradient once it is whole, before it is clipped.
+        # Terms of the parameters are added when the gradient is complete, before it is clipped.
         self._weights.copy_gradients_from_model()
         (total,) = self._passes.add_up([total])
         terms = [penalty for penalty in self._penalties if penalty.of_parameters]
@@ -610,7 +610,7 @@ class PolicyUpdate:
         if not live:  # an optimizer skips a parameter without a gradient, but a gradient of zero decays its moments
             for parameter in self._weights.full.values():
                 parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        # The gradient of the value head is clipped by itself: its length says nothing about the policy's.
+        # The gradient of the value head is clipped by itself, since its norm says nothing about the policy's.
         values, head = list_groups(self._weights.full)
         norm, head_norm = (clip_gradients(part, self.settings.gradient_clip) for part in (values, head))
         # One gradient that is not finite would spoil weights and moments for good.
@@ -650,7 +650,7 @@ class PolicyUpdate:
             moved = int(meter.counts["optimizer_steps"])
             tokens = replace(tokens, foreign=torch.from_numpy(said).to(scores.logprobs.device), update=moved)
         if self.settings.correction is not None:
-            # the weight is 1 where nothing was scored again, as for episodes of other players
+            # the weight is 1 if log-probs were not recomputed, as for episodes of other players
             played = np.concatenate([row.played if len(row.played) else row.behaviour for row in rows])
             correction = self.settings.correction.compute_weights(tokens, self._to_tensor(played))
             tokens = replace(tokens, correction=correction)
@@ -702,7 +702,7 @@ class PolicyUpdate:
 
     @torch.no_grad()
     def score_rows(self, rows: Sequence[Row], *, values: bool = False) -> list[torch.Tensor]:
-        """Log-probs of the own tokens of each row, or the `values` before them."""
+        """Log-probs of the own tokens of each row, or with `values` the values of the states before them."""
         self._prepare()
         value = self._make_value() if values else None
         result = [torch.zeros(len(row.own), device=self.policy.device) for row in rows]
@@ -718,7 +718,7 @@ class PolicyUpdate:
         return self._passes.add_up_tensors(result)
 
     def recompute_logprobs(self, groups: Sequence[Group], *, keep: bool = False) -> tuple[Group, ...]:
-        """Return the groups with log-probs under the present policy. With `keep` the former ones stay as `played`."""
+        """Return the groups with log-probs under the present policy. With `keep`, the former log-probs stay as `played`."""
         rows = [
             row
             for group in groups
@@ -740,8 +740,8 @@ class PolicyUpdate:
     def compute_bias_gradient(self, rows: Sequence[Row]) -> NDArray[np.float64]:
         """The gradient of the policy's loss, without penalties, for a virtual bias on the last decoder block's output.
 
-        The bias is one vector added at every token, so its gradient is a sum over tokens and rows: comparable between batches
-        of any shape. The blocks below need no backward pass.
+        The bias is one vector added at every token, so its gradient is a sum over tokens and rows, and is comparable between
+        batches of any shape. The blocks below need no backward pass.
         """
         self._prepare()
         model, device = self.policy.model, self.policy.device
@@ -762,7 +762,7 @@ class PolicyUpdate:
     # ---- the model around a step --------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Load the learner's weights, and find how many tokens a pass may have at present."""
+        """Load the learner's weights, and set the present limits of a pass."""
         self.acquire()
         limits = self._passes.find_limits(self.settings.micro_tokens)
         self._limits = PassLimits(limits.micro_tokens, 0) if self.settings.checkpointing else limits
@@ -783,8 +783,8 @@ class PolicyUpdate:
 
     @contextlib.contextmanager
     def _train_mode(self, seed: int) -> Iterator[None]:
-        """Train mode, with dropout by a stream of its own: the process's generators are not changed. The package's own decoder
-        has no dropout and no train mode."""
+        """Train mode, with dropout from a stream of its own, so that the process's generators are not changed. The package's own
+        decoder has no dropout and no train mode."""
         model: Any = self.policy.model
         if isinstance(model, Decoder):
             yield

@@ -1,7 +1,7 @@
 """Policy losses, which compute the loss of each token from its advantage and the ratio of its probabilities.
 
-A policy loss is its own settings: a class with fields, registered by name, whose `compute` gives the loss of every token. With
-the ratio w = exp(logprob - behaviour) of a token, s = exp(mean of log w over its row) of a row, and the advantage A:
+A policy loss is a settings class, registered by name: its fields are its settings, and its `compute` gives the loss of every
+token. With the ratio w = exp(logprob - behaviour) of a token, the ratio s = exp(mean of log w) of a row, and the advantage A:
 
     token, sequence, constant   -min(w A, clip(w, 1 - low, 1 + high) A)    PPO; the name says what is averaged
     gspo                        the same with s in place of w              GSPO
@@ -75,7 +75,7 @@ class Tokens:
 
 
 class Clip(NamedTuple):
-    """The ratio is clipped to [1 - low, 1 + high]; the loss of a negative advantage is at most `dual` times its size."""
+    """The ratio is clipped to [1 - low, 1 + high]; with a negative advantage A, the loss is at most `dual` times |A|."""
 
     low: float = 0.2
     high: float = 0.2
@@ -109,7 +109,7 @@ AVERAGE = (
 class BaseLoss(NamedSettings):
     """Base class of all policy losses. The name of a loss says how it is averaged, or it derives from `PolicyLoss`."""
 
-    length: int = Field(default=512, ge=1, description="constant: the length that every row is divided by")
+    length: int = Field(default=512, ge=1, description="constant: length by which the sum of every row is divided")
     rows: int | None = Field(
         default=None,
         ge=1,
@@ -261,7 +261,7 @@ class SAPO(PolicyLoss):
 
 
 class VESPO(PolicyLoss):
-    """REINFORCE weighted by phi(w) = e^l w^k e^(-l w) of the row's whole ratio w (arXiv:2602.10693)."""
+    """REINFORCE weighted by phi(w) = e^l w^k e^(-l w), where w is the ratio of the whole row (arXiv:2602.10693)."""
 
     name: Literal["vespo"] = "vespo"
     k_pos: float = Field(default=2.0, ge=0, description="power k for advantages of at least 0")
@@ -332,7 +332,7 @@ def check_clip(clip: tuple[float, float]) -> None:
 
 
 def clip_surrogate(ratio: Tensor, advantages: Tensor, clip: tuple[float, float]) -> PolicyTerms:
-    """PPO's surrogate: the smaller gain of the ratio and the clipped ratio."""
+    """PPO's clipped surrogate, as a loss: minus the smaller of ratio times advantage and clipped ratio times advantage."""
     low, high = clip
     loss = -(ratio * advantages).minimum(ratio.clamp(1 - low, 1 + high) * advantages)
     outside = ((ratio < 1 - low) & (advantages < 0)) | ((ratio > 1 + high) & (advantages > 0))
@@ -350,12 +350,12 @@ def clip_value_loss(values: Tensor, old: Tensor, target: Tensor, clip: float | N
 
 
 class CorrectionSettings(NamedSettings):
-    """Weights for the difference between the engine that plays and the pass that learns (truncated importance sampling)."""
+    """Importance weights for the mismatch of rollout and training log-probs (truncated importance sampling)."""
 
     name: Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] = Field(
         default="sequence_mask",
-        description="the weight is exp(computed - recorded log-prob) of the token, or of its row; truncate: kept within the"
-        " bounds; mask: 0 outside of them",
+        description="the weight is exp(recomputed - recorded log-prob) of the token, or of its row; truncate: kept within the"
+        " bounds; mask: 0 outside the bounds",
     )
     clip_min: float | None = Field(default=None, ge=0, description="smallest weight; null: none")
     clip_max: float | None = Field(default=3.0, gt=0, description="largest weight; null: none")
@@ -370,8 +370,8 @@ class CorrectionSettings(NamedSettings):
         """Compute the weight of each token.
 
         Args:
-            tokens: The tokens; `behaviour` holds the log-probabilities that the pass that learns computed.
-            played: The log-probabilities that the engine recorded.
+            tokens: The tokens; `behaviour` holds the recomputed log-probabilities.
+            played: The log-probabilities that the rollout engine recorded.
         """
         gap = tokens.behaviour - played
         if self.name.startswith("sequence"):

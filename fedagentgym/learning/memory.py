@@ -27,7 +27,7 @@ LARGE_TENSOR = 1 << 21
 
 
 class PassLimits(NamedTuple):
-    """`micro_tokens`: maximum tokens of a pass, except for a single row; `kept`: the longest pass without recomputation."""
+    """`micro_tokens`: maximum tokens of a pass (a single row may be longer); `kept`: maximum tokens without recomputation."""
 
     micro_tokens: int
     kept: int
@@ -58,7 +58,7 @@ def estimate_token_bytes(model: Any) -> int:
 
 
 def describe_caches(model: Any, tokens: int, episodes: int) -> str | None:
-    """A warning if the keys and values of so many episodes of this length may not fit into the machine's memory."""
+    """A warning if the keys and values of `episodes` episodes of `tokens` tokens may not fit into memory; None otherwise."""
     config = model.config.get_text_config()
     heads = int(config.num_attention_heads)
     width = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
@@ -86,7 +86,7 @@ def read_free_bytes(device: torch.device) -> int:
 
 @functools.lru_cache(maxsize=1)
 def _read_free_share(second: int) -> int:
-    """Read the machine's free memory once in a second: a tiny model makes a hundred passes in one."""
+    """This process's part of the machine's free memory, read once a second, since a tiny model makes a hundred passes in one."""
     return _read_free() // (os.cpu_count() or 1)
 
 
@@ -111,7 +111,7 @@ _GROUP_FILES = (
 
 
 def _read_group_rest() -> int | None:
-    """Return what a container's limit leaves, without reclaimable file cache; None without a limit."""
+    """The memory that a container's limit leaves, including reclaimable file cache; None without a limit."""
     for folder, limit, usage, cache in _GROUP_FILES:
         try:
             most, used = (Path(folder, name).read_text("ascii").strip() for name in (limit, usage))
@@ -128,7 +128,7 @@ def _read_group_rest() -> int | None:
 def map_large_tensors(model: Any, device: torch.device) -> None:
     """Make the C library (glibc) allocate every large tensor of a large model from the system and free it at once.
 
-    By default it learns to keep them in its heap, where short-lived tensors leave holes between long-lived ones: a step over a
+    By default glibc begins to keep them in its heap, where short-lived tensors leave holes between long-lived ones. A step over a
     row of 4,096 tokens then took three times the memory that it used. Tiny models are faster with the heap.
     """
     set_option = getattr(_C_LIBRARY, "mallopt", None)
@@ -152,8 +152,8 @@ CHUNK_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 26}
 
 
 def count_token_bytes(layers: int, hidden: int, attention: int, inner: int) -> int:
-    """Return what the decoder blocks keep per token, in single precision: their inputs, both norms, queries, keys and values, the
-    attention's output, and the inner layer three times."""
+    """The bytes that the decoder blocks keep per token, in single precision: their inputs, both norms, queries, keys and values,
+    the attention's output, and the inner layer three times."""
     return 4 * layers * (6 * hidden + 4 * attention + 3 * inner)
 
 

@@ -44,7 +44,7 @@ class Misconception:
 
 @dataclass(frozen=True)
 class Belief:
-    """The procedures that the episodes of a category followed: shares of `episodes`; `other` is any but its own."""
+    """The shares of a category's episodes that followed its `own` procedure and any `other` one; `episodes` is their number."""
 
     own: float
     other: float
@@ -59,7 +59,7 @@ def draw_misconceptions(env: EnvLike, settings: MisconceptionSettings) -> dict[s
 
     Args:
         env: The environment, a `MisleadableEnv`.
-        settings: How many categories, how strong, and the seed.
+        settings: The share of categories, the shares of right demonstrations, and the seed.
 
     Returns:
         Category -> its demonstrations: they follow its `own` procedure in a share `right` of the tasks and the `other` one in
@@ -82,7 +82,7 @@ def draw_misconceptions(env: EnvLike, settings: MisconceptionSettings) -> dict[s
 
 
 def choose_misled(procedures: Mapping[str, Procedures], settings: MisconceptionSettings) -> list[str]:
-    """The categories with a misconception: the share of each procedure's categories is as equal as possible."""
+    """Choose the categories with a misconception: about the same share of the categories of each right procedure."""
     order = stream(settings.seed, "misconceptions", "categories").shuffled(sorted(procedures))
     groups: dict[str, list[str]] = {}
     for category in order:
@@ -110,7 +110,7 @@ class MisledExperts:
         return self.env.misled_expert(shown.other)
 
     def shows_right(self, task: Task, shown: Misconception) -> bool:
-        """Return whether the category's own procedure is demonstrated for this task; depends on the task alone."""
+        """Return whether this task is demonstrated by its category's own procedure; depends on the task and the seed alone."""
         return stream(self.seed, "misconceptions", "task", task.id).uniform() < shown.right
 
 
@@ -119,10 +119,10 @@ def make_misled_experts(env: EnvLike, settings: MisconceptionSettings) -> Misled
 
     Args:
         env: The environment, a `MisleadableEnv`.
-        settings: How many categories, how strong, and the seed.
+        settings: The share of categories, the shares of right demonstrations, and the seed.
 
     Returns:
-        A function from a task to the expert that demonstrates it; which one depends on the task alone.
+        A function from a task to the expert that demonstrates it; for given settings, the choice depends on the task alone.
 
     Raises:
         OptionError: If the environment has no procedures that could be mistaken for each other.

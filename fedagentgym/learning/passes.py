@@ -1,9 +1,9 @@
-"""A policy step's rows on their way through the model: mini-batches, what a token weighs and loses, and the passes.
+"""The mini-batches of a policy step, the weight and the loss of each token, and the passes through the model.
 
-Rows are cut into mini-batches, and each mini-batch into passes: all of them here, or a share of them on each of several devices.
-The code of a step is the same for both and does not know which of its rows are computed here: it asks for its batches, scores
-them, and adds up the results. With a model that is whole there is one share, and adding up changes nothing. A policy that is
-sharded makes its passes itself (`learning/sharding.py`).
+Rows are divided into mini-batches, and each mini-batch into passes. One device computes all passes, or each of several devices a
+share of them. The code of a step is the same in both cases: it asks for the batches of its share, scores them, and adds up the
+results of all shares. With an unsharded model there is one share, and adding up changes nothing. A sharded policy implements its
+own passes (`learning/sharding.py`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def split_minibatches(count: int, settings: LearningSettings, rng: np.random.Generator) -> list[list[int]]:
-    """Numbers of the rows of each mini-batch of one pass over `count` rows; a single mini-batch keeps their order."""
+    """The indices of the rows of each mini-batch, for one pass over `count` rows; a single mini-batch keeps their order."""
     if not count:
         return []
     size = settings.minibatch_rows
@@ -75,13 +75,13 @@ def token_weights(
 
 
 def weigh_rows(rows: Sequence[Row], loss: BaseLoss) -> NDArray[np.float64]:
-    """`token_weights` of rows, of which some may count less than others."""
+    """`token_weights` of rows, with the rows' own weights as `shares`."""
     shares = np.array([row.weight for row in rows]) if any(row.weight != 1.0 for row in rows) else None
     return token_weights(np.array([len(row.own) for row in rows], dtype=np.int64), loss, shares)
 
 
 class TokenLosses(NamedTuple):
-    """The loss of each token, and what is reported about it."""
+    """The loss of each token, and the values from which it is computed and reported."""
 
     loss: Tensor
     policy: Tensor
@@ -112,11 +112,11 @@ def token_losses(
 
 @dataclass(frozen=True)
 class WholePasses:
-    """The calls of a step on a model that lies on one device."""
+    """The passes of a step through a model on one device."""
 
     policy: TrainablePolicy
     rank: ClassVar[int] = 0
-    """Which share this is; the first is 0."""
+    """Index of this process's share; the first is 0."""
     recomputes: ClassVar[bool] = False
     """True if activations are recomputed in the backward pass, whatever is configured."""
 
@@ -127,7 +127,7 @@ class WholePasses:
     def iter_batches(
         self, rows: Sequence[ScoredRow], limits: PassLimits, *, shared: bool = True
     ) -> Iterator[list[int]]:
-        """Yield the numbers of rows that go through the model together: those of this share, or without `shared` all rows."""
+        """Yield the indices of the rows of each pass: those of this share, or of all rows if `shared` is false."""
         yield from forward.batch_rows(self.policy.model, rows, limits.micro_tokens)
 
     def score(
@@ -176,12 +176,12 @@ def get_passes(policy: TrainablePolicy) -> Passes:
 
 
 def clip_gradients(parameters: Sequence[torch.Tensor], most: float | None) -> float:
-    """Scale the whole gradient down to a norm of `most`, if it has more; returns the norm before."""
+    """Scale the gradient down to the norm `most` if its norm is larger; returns the norm before scaling."""
     norm = torch.nn.utils.clip_grad_norm_(list(parameters), most or float("inf"))
     return to_number(norm)
 
 
 def to_number(tensor: Tensor) -> float:
-    """A single number, also where its parts lie on several devices."""
+    """A tensor with one element as a number, also if the tensor is sharded over several devices."""
     join = getattr(tensor, "full_tensor", None)
     return float(tensor if join is None else join())

@@ -1,4 +1,4 @@
-"""Terms of the loss besides the policy's own, and corrections of its gradient.
+"""Penalties: terms that are added to the policy loss, and corrections of its gradient.
 
     Proximal    mu / 2 * |theta - start|^2                               FedProx: stay near the start of the round
     KL          beta * KL(policy || reference), estimated by k3          the reference is the start of the round, or a frozen base
@@ -42,7 +42,7 @@ class Penalty:
     """
 
     name: ClassVar[str] = ""
-    """Name of the metric of a term of the tokens."""
+    """Name of the metric that reports a term of the tokens."""
     uses_start: bool = False
     """True if the term refers to the weights at the start of the round."""
     of_parameters: ClassVar[bool] = False
@@ -88,7 +88,7 @@ class Proximal(Penalty):
     """The proximal term of FedProx: `mu / 2 * |theta - start|^2`, where `start` are the weights at the start of the round.
 
     Args:
-        mu: Its weight, at least 0.
+        mu: Weight of the term, at least 0.
     """
 
     uses_start = True
@@ -118,7 +118,7 @@ class KL(Penalty):
     """The k3 estimate of KL(policy || reference) at each token.
 
     Args:
-        coefficient: Its weight.
+        coefficient: Weight of the term.
         base: Weights of the reference; by default those at the start of the round.
     """
 

@@ -1,6 +1,7 @@
 """`pretrain`: make an agent that imitates the expert of one environment.
 
-1. `tiny`: a tokenizer of the environment's words and an untrained model (`agents/model/loading.py`); or a pretrained model;
+1. the model: for `tiny`, a tokenizer of the environment's words and an untrained model (`agents/model/loading.py`), else a
+   pretrained model;
 2. demonstrations of the environment's expert on its `warmup` split, in the agent's own tokens;
 3. imitation for a fixed number of steps, independent of time, so the same settings give the same weights;
 4. an evaluation of the result on the validation split.
@@ -70,7 +71,7 @@ def pretrain_tiny(
 ) -> PretrainResult:
     """Make the tiny agent of an environment, or find it if it was made from the same settings before.
 
-    One that comes with the package is copied to the folder; `force` makes a new one.
+    An agent that comes with the package is copied to the folder; with `force`, a new agent is made in any case.
     """
     imitation = _plan_tiny(env_id, options, settings, agent, evaluation, seed)
     target = Path(folder) if folder is not None else get_tiny_folder(imitation.env)
@@ -80,8 +81,8 @@ def pretrain_tiny(
 def start_tiny(
     env_id: str, options: Mapping[str, Any], settings: WarmStartSettings, agent: AgentSettings
 ) -> PretrainResult:
-    """The tiny agent that a run starts from: the package's own if it has this recipe, whatever the settings in `PLAYING` are;
-    else one from the cache, else one that is made now."""
+    """The tiny agent that a run starts from: the package's if it was made by the same recipe (the settings in `PLAYING` do not
+    count), else one from the cache, else a new one."""
     imitation = _plan_tiny(env_id, options, settings, agent, None, 0)
     for one in list_shipped():
         usual = AgentSettings.load(one.note["agent"], "agent")
@@ -166,10 +167,10 @@ def pretrain_model(
     seed: int = 0,
     force: bool = False,
 ) -> PretrainResult:
-    """Let a pretrained model imitate the expert of an environment, or find the result if it has done so before.
+    """Let a pretrained model imitate the expert of an environment, or find the result of an earlier call with the same inputs.
 
-    The result is a whole model: if an adapter is trained (`agent.adapter`), it is merged into the base at the end. Merging and
-    saving use float32, because the changes by imitation are smaller than a step of bfloat16.
+    The result is a full model: if an adapter is trained (`agent.adapter`), it is merged into the base at the end. Merging and
+    saving use float32, because the changes by imitation are smaller than the precision of bfloat16.
     """
     from fedagentgym.agents.model.store import identify_model, locate_model
     from fedagentgym.agents.presets import make_agent, require_model
@@ -222,8 +223,8 @@ def _find_or_make(
     made_from: Mapping[str, str] | None,
     force: bool,
 ) -> PretrainResult:
-    """The existing folder if it was made from the same inputs, else a copy of the package's, else a new one: imitate, evaluate,
-    save."""
+    """The existing folder if it was made from the same inputs, else a copy of the package's agent, else a new agent, which
+    imitates, is evaluated and is saved."""
     recipe = imitation.compute_digest(made_from)
     if target.exists() and not force:
         note = _read_metadata(target)
@@ -292,8 +293,8 @@ def _make_untrained_agent(imitation: _Imitation) -> TokenAgent:
 
 
 def init_weights(model: Any, seed: int) -> None:
-    """Initialise every matrix with standard deviation 1 / sqrt(width): with the library's 0.02 a narrow model needs twice the
-    steps to learn to copy words."""
+    """Initialise every matrix with standard deviation 1 / sqrt(width). With the library's 0.02, a narrow model needs twice as
+    many steps to learn to copy words."""
     import torch
 
     random = torch.Generator().manual_seed(seed)

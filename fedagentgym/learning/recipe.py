@@ -43,10 +43,10 @@ def list_recipes() -> list[str]:
 
 
 def load_recipe(name: str) -> Recipe:
-    """Load a recipe of the package: all that is needed to train one agent, without a federation, from an untrained model on.
+    """Load a recipe of the package: all settings for training one agent from an untrained model, without a federation.
 
     Args:
-        name: Its name, such as `tiny-guess`.
+        name: Name of the recipe, such as `tiny-guess`.
 
     Returns:
         The recipe, with `env`, `agent`, `warm_start`, `learning`, `steps` and `evaluation`.
@@ -83,9 +83,9 @@ def complete_tiny(agent: AgentSettings, env_id: str, warm_start: WarmStartSettin
 def prepare_agent(
     agent: AgentSettings, env_id: str, options: Mapping[str, Any], warm_start: WarmStartSettings | None
 ) -> tuple[AgentSettings, dict[str, Any]]:
-    """The settings to load the agent by, and a note of its origin; missing models are made.
+    """Return the settings from which the agent is loaded, and a note of its origin; a missing model is made first.
 
-    The same settings give the same bits on the same kind of processor; `weights` in the note is their digest.
+    The same settings give bit-identical weights on the same kind of processor; `weights` in the note is their digest.
     Imitation is done once and shared by all runs with the same settings; the models of some recipes come with the package.
     """
     from fedagentgym.learning.pretrain import pretrain_model, start_tiny
@@ -102,7 +102,7 @@ def prepare_agent(
         model = get_model(agent)
         if model is None:
             return agent, {}
-        stored = find_model(model)  # a name may refer to another model later, so its files are identified too
+        stored = find_model(model)  # a name may refer to another model later, so the files have a digest
         return agent, {"model": model} | ({} if stored is None else {"source": stored.source, "files": stored.digest})
     note: dict[str, Any] = {
         "warm_start": settings.model_dump(mode="json"),

@@ -1,4 +1,4 @@
-"""Thousands of episodes in lockstep: `collect` keeps a fixed number of rows busy until all episodes are played.
+"""Rollouts of thousands of episodes in lockstep: `collect` keeps a fixed number of rows busy until all episodes are played.
 
 Every turn queries the agent for one move per row and steps all environments at once; a row whose episode is over gets the next
 episode before the following turn. The environment's seed and the agent's random stream of an episode depend only on its number
@@ -60,8 +60,8 @@ _NO_COUNTS: Mapping[str, float] = {}
 
 
 class Mismatch(NamedTuple):
-    """Absolute differences between the log-probs that play recorded and those of the pass that learns: their mean, and the number
-    that 99.9 % of them do not exceed."""
+    """Absolute differences between the log-probs recorded in rollouts and those recomputed for training: their mean, and the
+    number that 99.9 % of them do not exceed."""
 
     mean: float
     most: float
@@ -108,7 +108,7 @@ class Rollouts(NamedTuple):
 
 @dataclass(slots=True)
 class _ActiveEpisode:
-    """An active row: its observations and actions so far."""
+    """An episode that is being played, with its moves and turns so far."""
 
     job: Job
     episode: Episode
@@ -138,7 +138,7 @@ def collect(
     Args:
         agent: An instance of a class derived from `Agent`, any other `Player`, or the name or the settings of one.
         env: The environment, or its name.
-        tasks: Ids of its tasks, or tasks; one may occur several times.
+        tasks: Tasks of the environment, or their ids; a task may occur several times.
         group_size: Episodes of each task.
         seed: Seed of the episodes and of the agent's draws.
         parallel: Episodes that are played at the same time.
@@ -346,7 +346,7 @@ def regrade(env: TextEnv, groups: Sequence[Group]) -> tuple[Group, ...]:
 
 
 def regrade_trajectory(env: TextEnv, trajectory: Trajectory) -> Trajectory:
-    """One episode, replayed; actions after the end of the replay are not played and earn nothing."""
+    """Replay one episode and return it with the new grades; actions after the end of the replay are not played, with reward 0."""
     (episode,) = env.reset_many([trajectory.task], [trajectory.seed])
     turns = []
     for turn in trajectory.turns:

@@ -56,7 +56,7 @@ class ScheduleSettings(Settings):
     floor: float = Field(default=0.0, ge=0, le=1, description="fraction of the rate that is left at the end")
 
     def compute_factor(self, step: int, run_steps: int | None) -> float:
-        """The factor of the learning rate at a step of a run of this length.
+        """The factor of the learning rate at `step` in a run of `run_steps` steps.
 
         >>> [ScheduleSettings(name="linear", steps=4).compute_factor(step, None) for step in range(5)]
         [1.0, 0.75, 0.5, 0.25, 0.0]
@@ -77,7 +77,7 @@ class ObjectiveSettings(Settings):
     name: str = Field(
         description="`reward`, `score`, a component of info['rewards'], or a group objective such as `length`"
     )
-    weight: float = Field(default=1.0, description="its factor in the sum")
+    weight: float = Field(default=1.0, description="factor of the objective in the sum")
 
 
 class ShardingSettings(Settings):
@@ -86,7 +86,7 @@ class ShardingSettings(Settings):
     devices: int = Field(default=2, ge=1, description="devices of one machine, each with a process of torchrun")
     offload: bool = Field(
         default=False,
-        description="keep the parts in the machine's memory, and on the GPU only what a computation needs",
+        description="keep the parts in the machine's memory, and copy them to the GPU only for computation",
     )
 
     @property
@@ -102,8 +102,8 @@ class LearningSettings(Settings):
     task_order: TaskOrder = Field(
         default="drawn",
         exclude_if=lambda order: order == "drawn",
-        description="how tasks are drawn; drawn: with replacement; distinct: without, within a step; epochs: the pool in a"
-        " shuffled order, pass after pass",
+        description="how tasks are drawn; drawn: with replacement; distinct: without replacement within a step; epochs: in"
+        " shuffled passes over the pool",
     )
     group_size: int = Field(default=8, ge=1, description="episodes of each task (G)")
     parallel_episodes: int = Field(default=64, ge=1, description="episodes played in parallel")
@@ -116,7 +116,7 @@ class LearningSettings(Settings):
     betas: tuple[float, float] = Field(default=(0.9, 0.999), description="decay rates of AdamW's two moments")
     schedule: ScheduleSettings = Field(default=ScheduleSettings(), description="learning rate over the run")
     clip: tuple[float, float] = Field(
-        default=USUAL_CLIP, description="token, sequence, constant: the ratio is clipped to [1 - low, 1 + high]"
+        default=USUAL_CLIP, description="losses token, sequence, constant: the ratio is clipped to [1 - low, 1 + high]"
     )
     dual_clip: float | None = Field(
         default=None,
@@ -134,13 +134,14 @@ class LearningSettings(Settings):
     )
     minibatch_fill: bool = Field(
         default=False,
-        description="with minibatch_rows: rows keep their order, and rows drawn again fill the last step, as in the published"
-        " code",
+        description="with minibatch_rows: rows keep their order, and rows drawn a second time fill the last step, as in the"
+        " published code",
     )
     behaviour: Literal["auto", "recorded", "recomputed"] = Field(
         default="auto",
-        description="log-probs of the policy that played: recorded in play, or recomputed by the pass that learns; auto: "
-        "recomputed with top_p below 1, a model that is not float32, or another engine",
+        description="source of the log-probs of the rollout policy; recorded: during rollouts; recomputed: by the model before "
+        "the update; auto: recomputed with top_p below 1, a model that is not float32, another rollout engine, a correction or a"
+        " harness",
     )
     empty_minibatches: Literal["skip", "step"] = Field(
         default="skip",
@@ -149,8 +150,8 @@ class LearningSettings(Settings):
     )
     micro_tokens: MicroTokens = Field(
         default="auto",
-        description="tokens per forward pass, for memory and speed; changes only last bits; auto: by the model's sizes, for"
-        " passes of half a gigabyte, or of a quarter of a GPU's memory",
+        description="tokens per forward pass; affects memory and speed, and only the last bits of results; auto: from the model's"
+        " sizes, for passes of half a gigabyte, or of a quarter of a GPU's memory",
     )
     gradient_clip: float | None = Field(
         default=1.0, gt=0, description="largest norm of the gradient; null: no clipping"
@@ -160,40 +161,40 @@ class LearningSettings(Settings):
         description="recompute activations in every backward pass; false: only if memory is short (the same bits)",
     )
     advantage: Annotated[AdvantageEstimator, Choice(ADVANTAGES, "grpo")] = Field(
-        default=GRPO(), description="how rewards become advantages: an estimator's name, or {name: ..., its settings}"
+        default=GRPO(), description="advantage estimator: its name, or {name: ..., its settings}"
     )
     loss: Annotated[BaseLoss, Choice(LOSSES, "token")] = Field(
         default=ClippedLoss(),
-        description="policy loss; token, sequence and constant: PPO's clip, averaged over all tokens, over each row and then"
-        " over rows, or as the sum over `length` times rows; gspo, cispo, sapo, vespo, reinforce; or {name: ..., its settings}",
+        description="policy loss; token, sequence, constant: PPO's clipped loss, averaged over all tokens, over each row and then"
+        " over rows, or as sum / (`length` * rows); gspo, cispo, sapo, vespo, reinforce; or {name: ..., its settings}",
     )
     correction: CorrectionSettings | None = Field(
         default=None,
         exclude_if=not_,
-        description="importance weights between the engine that plays and the pass that learns: a name, or {name, clip_min, "
+        description="importance weights for the mismatch of rollout and training log-probs: a name, or {name, clip_min, "
         "clip_max}; null: none",
     )
     format_penalty: float = Field(default=0.1, ge=0, description="penalty of a reply with a broken format")
     format_penalty_on: Literal["episode", "turn"] = Field(
         default="episode",
-        description="what the penalty lowers before advantages are formed: the return of the whole episode, or that of the "
-        "broken turn alone (needs a baseline over turns), as in the published code",
+        description="return that the penalty lowers before advantages are computed: that of the whole episode, or that of the "
+        "malformed turn alone (needs a baseline over turns), as in the published code",
     )
     objectives: tuple[ObjectiveSettings, ...] = Field(
         default=(ObjectiveSettings(name="reward"),),
         min_length=1,
-        description="what is rewarded: a list of names, each with a weight",
+        description="objectives of the learned reward: a list of names, each with a weight",
     )
     mask_truncated: bool = Field(
         default=False,
         exclude_if=not_,
-        description="replies that were cut off, without a token that ends them, have advantages but no loss, as in TRL"
+        description="replies that were cut off before an end token have advantages but no loss, as in TRL"
         " (mask_truncated_completions)",
     )
     keep_optimizer: bool = Field(default=False, description="carry the optimizer's moments from round to round")
     sharding: ShardingSettings | None = Field(
         default=None,
-        description="{devices: 4, offload: false}: the processes of torchrun share each update; null: one process makes it",
+        description="{devices: 4, offload: false}: the processes of torchrun share each update; null: one process computes it",
     )
 
     @model_validator(mode="after")
@@ -211,7 +212,7 @@ class LearningSettings(Settings):
             raise ValueError(f"the loss {self.loss.name} needs a correction of tokens, token_truncate or token_mask")
         if self.advantage.uses_values and self.sharding is not None and self.sharding.is_needed:
             raise ValueError(
-                "a policy that is divided among devices has no value head: leave out sharding, or advantage: gae"
+                "a policy that is divided among devices has no value head: leave out sharding, or use an advantage other than gae"
             )
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas are two numbers in 0..1, got {list(self.betas)}")
@@ -225,8 +226,8 @@ class LearningSettings(Settings):
             raise ValueError("minibatch_fill needs minibatch_rows")
         if self.format_penalty_on == "turn" and not self.advantage.compares_turns:
             raise ValueError(
-                f"format_penalty_on: turn needs an advantage whose baseline is over turns; {self.advantage.name!r} as it is set"
-                " compares episodes"
+                f"format_penalty_on: turn needs an advantage whose baseline is over turns; {self.advantage.name!r} with these"
+                " settings compares episodes"
             )
         names = [objective.name for objective in self.objectives]
         repeated = sorted({name for name in names if names.count(name) > 1})
@@ -236,7 +237,7 @@ class LearningSettings(Settings):
 
     @property
     def keeps_state(self) -> bool:
-        """True if a client keeps something of its learner between rounds: the moments, or a value head of its own."""
+        """True if a client keeps a state of its learner between rounds: the moments, or a value head of its own."""
         return self.keep_optimizer or self.keeps_head
 
     @property
@@ -260,7 +261,7 @@ TEST_SPLITS = ("test", UNSEEN)
 
 
 OWN_WORLD, EVERY_WORLD = "own_world", "every_world"
-"""Evaluations at clients in their variants of the environment."""
+"""Names of the evaluations in the clients' variants of the environment."""
 
 
 class EvaluationSet(Settings):
@@ -313,26 +314,26 @@ class EvaluationSettings(Settings):
     confidence: float = Field(default=0.95, gt=0, lt=1, description="level of the intervals")
     sets: tuple[EvaluationSet, ...] = Field(
         default=(),
-        description="sets that are evaluated instead of `split`; the best round has the highest mean success on those with"
+        description="sets that are evaluated instead of `split`; the best round has the highest mean success on the sets with"
         " `select`",
     )
     at_clients: tuple[Literal["held_out", "own_world", "every_world"], ...] = Field(
         default=(),
-        description="what is evaluated besides, client by client: held_out, held-out tasks in each client's own mixture; "
-        "own_world, in each client's variant of the environment, or without variants on all tasks and its own mixture; "
-        "every_world, each client's policy in each client's variant",
+        description="further evaluations of each client; held_out: held-out tasks in the client's own mixture; own_world: the "
+        "client's variant of the environment, or without variants all tasks and the client's own mixture; every_world: each "
+        "client's policy in each client's variant",
     )
     newcomers: int = Field(
         default=0,
         ge=0,
-        description="with own_world: also this many variants of the same kind that no client has",
+        description="with own_world: number of further variants of the same kind, which no client has",
     )
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
         names = [one.name for one in self.sets]
         if double := next((name for name in names if names.count(name) > 1), None):
-            raise ValueError(f"sets has two of the name {double!r}: give each a name of its own")
+            raise ValueError(f"sets has two sets named {double!r}: give each a name of its own")
         if len(set(self.at_clients)) < len(self.at_clients):
             raise ValueError("at_clients names the same evaluation twice")
         if self.sets and {OWN_WORLD, EVERY_WORLD} & set(self.at_clients):
@@ -372,7 +373,7 @@ class RankingSettings(Settings):
 
     @property
     def evaluation(self) -> EvaluationSettings:
-        """The same as settings of an evaluation."""
+        """These settings as `EvaluationSettings`."""
         return EvaluationSettings(
             split=self.split, tasks=self.tasks, repeats=self.repeats, temperature=self.temperature
         )
@@ -392,7 +393,7 @@ class SupervisedSettings(Settings):
         default=1.0, gt=0, description="largest norm of the gradient; null: no clipping"
     )
     schedule: ScheduleSettings = Field(default=ScheduleSettings(), description="learning rate over the steps")
-    observation_weight: float = Field(default=0.1, ge=0, description="weight of an observation's token")
+    observation_weight: float = Field(default=0.1, ge=0, description="weight of an observation's token in the loss")
     sort_lengths: bool = Field(
         default=True,
         description="batches of examples of similar length, for less padding; false if length matters for what is learned",
@@ -411,12 +412,12 @@ PRETRAINED: dict[str, Any] = {
     "micro_tokens": 4096,
     "parallel_episodes": 64,
 }
-"""Defaults of imitation by a pretrained model: few clean examples, each of them once."""
+"""Defaults of imitation by a pretrained model: few demonstrations without noise, each used once."""
 PRETRAINED_ADAPTER_RATE = 1e-3
 
 
 class ImitationSettings(SupervisedSettings):
-    """The settings of a method's imitation of solutions: it takes `local_steps` steps."""
+    """The settings of a method's imitation of solutions; `algorithm.local_steps` is the number of its steps."""
 
     @model_validator(mode="after")
     def _refuse_steps(self) -> Self:
@@ -426,7 +427,7 @@ class ImitationSettings(SupervisedSettings):
 
 
 class MisconceptionSettings(Settings):
-    """Demonstrations that follow another procedure than the right one: in some categories more often than not."""
+    """Demonstrations by a wrong procedure; in some categories, most demonstrations are wrong."""
 
     share: float = Field(default=0.5, ge=0, le=1, description="share of the categories that get a misconception")
     right: float = Field(
@@ -441,7 +442,7 @@ class WarmStartSettings(SupervisedSettings):
 
     size: str = Field(default="0.1m", description="named size of a tiny model made from scratch")
     context_length: int = Field(default=1024, ge=16, description="maximum context of a tiny model made from scratch")
-    episodes: int = Field(default=2000, ge=1, description="number of demonstrations, of the pool's tasks in turn")
+    episodes: int = Field(default=2000, ge=1, description="number of demonstrations, taking the pool's tasks in turn")
     noise: float = Field(default=0.1, ge=0, lt=1, description="share of the expert's actions replaced by random ones")
     imitate_noise: bool = Field(
         default=False, description="learn the random actions too: a capable agent that makes errors"
@@ -453,6 +454,6 @@ class WarmStartSettings(SupervisedSettings):
     )
 
     def for_pretrained(self, adapter: bool) -> WarmStartSettings:
-        """The given settings over the defaults for a pretrained model; the defaults above are for a model made from scratch."""
+        """These settings with the defaults for a pretrained model; the class's defaults are for a model made from scratch."""
         rate = {"learning_rate": PRETRAINED_ADAPTER_RATE} if adapter else {}
         return type(self).load({**PRETRAINED, **rate, **self.model_dump(exclude_unset=True)}, "warm_start")

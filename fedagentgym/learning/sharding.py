@@ -39,11 +39,11 @@ Compute = Callable[[torch.nn.Module], TokenLogprobs]
 
 
 def shard_agent(agent: TokenAgent, settings: ShardingSettings) -> TokenAgent:
-    """The agent with its policy sharded over the ranks, which all call this."""
+    """The agent with its policy sharded over the ranks; every rank calls this function."""
     whole = agent.policy
     if not isinstance(whole, TorchPolicy):
         raise OptionError(
-            f"learning.sharding is for agents that torch plays and trains, {agent.name!r} is not one: set"
+            f"learning.sharding is for agents that torch plays and trains, and {agent.name!r} is not one: set"
             " agent.rollouts=torch or leave out learning.sharding"
         )
     if isinstance(whole.model, Decoder):  # its passes bypass the blocks that gather weights
@@ -55,7 +55,7 @@ def shard_agent(agent: TokenAgent, settings: ShardingSettings) -> TokenAgent:
 class ShardedPolicy(SharedModel):
     """One rank's part of a policy, which is both a `TrainablePolicy` and its own `Passes`.
 
-    Every rank has loaded the same whole policy, and keeps its part.
+    Every rank has loaded the same complete policy, and keeps its part.
     """
 
     def __init__(self, whole: TorchPolicy, offload: bool) -> None:
@@ -98,9 +98,9 @@ class ShardedPolicy(SharedModel):
         self.bump_version()
 
     def open_session(self) -> Session:
-        """Open a session on the whole weights; only on rank 0 and within `gathered`."""
+        """Open a session on the gathered weights; only on rank 0 and within `gathered`."""
         if not self._gathered or self.rank > 0:
-            raise RuntimeError("a sharded policy is whole on rank 0 alone, while its weights are gathered")
+            raise RuntimeError("a sharded policy can play only on rank 0, while its weights are gathered")
         return self._whole.open_session()
 
     def save(self, folder: str | Path) -> None:
@@ -197,7 +197,7 @@ class ShardedPolicy(SharedModel):
             loss.backward()  # type: ignore[no-untyped-call]
 
     def _forget_passes(self) -> None:
-        """Forget the order of passes, which FSDP keeps until a backward pass; called if there is none."""
+        """Forget the order of passes, which FSDP keeps until a backward pass; called if no backward pass follows."""
         self._root.reset_iter_state()  # type: ignore[operator]
 
     def add_up(self, numbers: Sequence[float]) -> list[float]:

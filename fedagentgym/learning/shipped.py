@@ -2,8 +2,8 @@
 
 They are in `agents/shipped`, one folder for each recipe named here, so that an agent is available right after installation.
 `fedagentgym pretrain tiny --ship` makes the files, `pretrain tiny --check` makes the agents again and compares. On the same
-kind of processor and with the same torch every bit must agree. Anywhere else floating point differs in its last bits, which
-training amplifies; there the success of the new agent must lie in the interval of the shipped one's.
+kind of processor and with the same torch every bit must agree. Elsewhere floating-point results differ in their last bits, and
+training amplifies this; there the success of the new agent must lie in the confidence interval of the shipped agent's success.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ def ship(name: str, recipe: Recipe) -> PretrainResult:
 
 
 def compare(name: str, recipe: Recipe) -> Comparison:
-    """Make an agent of the package again, in a temporary folder, and compare the two."""
+    """Make a shipped agent again, in a temporary folder, and compare it with the shipped one."""
     folder = get_shipped_folder() / name
     note = read_json(folder / PRETRAIN_NOTE)
     if note["recipe"] != compute_recipe(recipe.env.id, recipe.env.options, recipe.warm_start, recipe.agent):
-        raise DataError(f"{name}: the package's agent was made by another recipe than today's: make it with --ship")
+        raise DataError(f"{name}: the package's agent was made by another recipe than today's: run it with --ship")
     with tempfile.TemporaryDirectory() as scratch:
         made = _make(name, recipe, scratch)
         equal = compute_weights_digest(made.folder) == compute_weights_digest(folder)

@@ -49,13 +49,13 @@ class SiteState:
         """Make a state from the values of `to_plain`.
 
         Args:
-            plain: The values.
+            plain: The mapping that `to_plain` returned.
 
         Returns:
             The state.
 
         Raises:
-            DataError: If they are malformed.
+            DataError: If the mapping is malformed.
         """
         try:
             step = int(plain["step"])

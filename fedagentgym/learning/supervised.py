@@ -1,14 +1,13 @@
 """Learning by imitation: the warm start of small agents, and the supervised baselines.
 
 In a warm start an agent imitates the expert of an environment until it produces valid actions. The demonstrations are played on
-the split `warmup`, whose tasks are disjoint from all others. Some of the expert's actions are replaced by random admissible ones:
-these are context, not examples, and show how the expert recovers. With `imitate_noise` they are examples too: the agent learns
-right and wrong actions, like a pretrained model whose ability exceeds its success, and reinforcement learning can improve it.
-With `misconceptions` some categories are mostly demonstrated wrongly (`learning/misconceptions.py`).
+the split `warmup`, whose tasks are disjoint from all others. Some of the expert's actions are replaced by random admissible ones.
+The random actions are context, not examples; they show how the expert recovers. With `imitate_noise` they are examples too: the
+agent learns right and wrong actions, like a pretrained model whose ability exceeds its success, and reinforcement learning can
+improve it. With `misconceptions` some categories are mostly demonstrated wrongly (`learning/misconceptions.py`).
 
-An example is a whole segment. The agent's own tokens have weight 1, those of observations a small one: an agent that predicts
-observations learns their words sooner. Turns that a demonstration marks as noise are context only, unless the noise is to be
-imitated too.
+An example is a whole segment. The agent's own tokens have weight 1. The tokens of observations have a small weight, because an
+agent that predicts observations learns their words sooner.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 
 
 BATCHES_SORTED = 8
-"""Batches whose examples are sorted by length together."""
+"""Number of batches whose examples are sorted by length together."""
 
 
 class Example(NamedTuple):
@@ -59,7 +58,7 @@ class Example(NamedTuple):
 
     @property
     def own(self) -> NDArray[np.int64]:
-        """The positions of tokens with a weight: the others are not scored."""
+        """The positions of the tokens whose weight is not 0; other tokens are not scored."""
         return np.flatnonzero(self.weights)
 
     @property
@@ -91,8 +90,8 @@ def make_examples(
 class SupervisedTraining:
     """Weighted cross-entropy, in batches drawn without replacement, pass after pass.
 
-    It begins with the weights that the model holds, and with the moments and the number of steps of an earlier training, if these
-    are given. The schedule is over `settings.steps` in all.
+    Training begins with the weights that the model holds. `moments` and `step` continue an earlier training; the learning-rate
+    schedule then spans both, with `settings.steps` steps in all.
     """
 
     def __init__(
@@ -205,7 +204,7 @@ def collect_demonstrations(
     parallel: int = 256,
     bar: Progress | None = None,
 ) -> list[Trajectory]:
-    """The expert's episodes in the agent's tokens: the pool's tasks in random order, repeated until there are enough."""
+    """Play `count` episodes of the expert in the agent's tokens: the pool's tasks in random order, repeated if too few."""
     tasks = draw_demonstration_tasks(env, count, seed)
     experts = None if misconceptions is None else make_misled_experts(env, misconceptions)
     return collect(
@@ -219,7 +218,7 @@ def collect_demonstrations(
 
 
 def draw_demonstration_tasks(env: TextEnv, count: int, seed: int) -> list[str]:
-    """This many task ids; none occurs twice before all have occurred once."""
+    """Draw `count` task ids; a task is repeated only after every task of the pool has occurred."""
     order = stream(seed, "demonstrated").permutation(len(env.pool))
     return [env.pool.ids[int(order[index % len(order)])] for index in range(count)]
 

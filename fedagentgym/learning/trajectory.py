@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 Kind = TypeVar("Kind")
-_NO_REWARDS: Mapping[str, float] = {}  # unlike a mapping proxy it can be sent to another process
+_NO_REWARDS: Mapping[str, float] = {}  # unlike a mapping proxy, a dict can be sent to another process
 
 
 NO_IDS: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
@@ -43,10 +43,10 @@ NO_VALUES: NDArray[np.float64] = np.zeros(0, dtype=np.float64)
 
 
 class Segment(NamedTuple):
-    """A text as the model saw it: a prompt, then tokens of which the masked ones are the agent's own.
+    """A text as the model saw it: a prompt, then tokens; those whose `mask` is true are the agent's own.
 
-    Where generation was constrained, `allowed_counts` gives for each masked token the number of allowed token ids, and
-    `allowed_ids` lists them one after the other: the log-probs are those of the distribution renormalised over them.
+    If generation was constrained, `allowed_counts` has the number of allowed token ids for each of the agent's tokens, and
+    `allowed_ids` lists these ids one after the other; the log-probs are those of the distribution renormalised over them.
     """
 
     prompt_ids: NDArray[np.int32]
@@ -56,7 +56,7 @@ class Segment(NamedTuple):
     allowed_ids: NDArray[np.int32] = NO_IDS
     allowed_counts: NDArray[np.int32] = NO_IDS
     played: NDArray[np.float32] = NO_LOGPROBS
-    """With `learning.correction`, the log-probs that the engine recorded, where `logprobs` were computed again."""
+    """With `learning.correction`, the log-probs that the rollout engine recorded; `logprobs` are then the recomputed ones."""
 
     def __repr__(self) -> str:
         return show_fields(self)
@@ -79,14 +79,14 @@ class Turn(NamedTuple):
     admissible: tuple[str, ...] = ()
     """The listed actions, for people who read the episode; not part of messages."""
     segment: int = 0
-    """The number of the episode's segment that holds the turn's tokens."""
+    """Index of the episode's segment that holds the turn's tokens."""
 
     def __repr__(self) -> str:
         return show_fields(self)
 
     @property
     def action(self) -> str:
-        """The actions of the turn, one a line."""
+        """The actions of the turn, one per line."""
         return "\n".join(self.acts)
 
 
@@ -98,14 +98,14 @@ class Trajectory:
         task: Id of the task.
         seed: Seed of the environment.
         turns: The turns, each with `observation`, `reply`, `acts`, `reward`, `valid`, `format`, `rewards` and `score`.
-        segments: The texts as the model saw them, with the tokens that it chose and their log-probabilities; empty for agents
-            without tokens.
+        segments: The texts as the model saw them, with the tokens that it generated and their log-probabilities; empty for
+            agents without tokens.
         category: Category of the task.
         sample: Number of the episode among those with the same task and seed.
         score: Final score, between 0 and 1.
         success: Whether the task was solved.
         terminated: Whether the episode ended by itself.
-        truncated: Whether its turns, or the agent's context, were used up.
+        truncated: Whether the episode was cut off because its turns, or the agent's context, were used up.
         labels: Further plain values that a method attaches.
         last: The observation after the last action, for people; not part of messages.
     """
@@ -144,7 +144,7 @@ class Trajectory:
 
 
 FOREIGN = "foreign"
-"""The label of an episode that another policy played in other tokens, for losses that treat it differently."""
+"""The label of an episode of another policy whose replies were tokenized anew, for losses that treat it differently."""
 Group = tuple[Trajectory, ...]
 """The episodes of one task that are compared with each other."""
 Values = NDArray[np.float64]
@@ -153,8 +153,8 @@ PerTurn = tuple[Values, ...]
 
 
 def to_plain(trajectory: Trajectory, *, segments: bool = True, admissible: bool = False) -> dict[str, Any]:
-    """Plain values and arrays: the content of a message. Without segments it is plain JSON, for people: with the last
-    observation, which is not used for learning, and optionally with the admissible actions of every turn."""
+    """The trajectory as plain values and arrays, for a message. With `segments=False` it is plain JSON for people: without
+    tokens, but with the last observation and optionally the admissible actions of every turn."""
     turns = []
     for turn in trajectory.turns:
         turns.append(turn._asdict() | {"rewards": dict(turn.rewards), "acts": list(turn.acts)})
@@ -210,7 +210,7 @@ def from_plain(plain: Mapping[str, Any], *, brief: bool = False) -> Trajectory:
         owned, claimed = int(segment.mask.sum()), sum(turn.tokens for turn in turns if turn.segment == number)
         if owned != claimed:
             raise DataError(
-                f"not a trajectory: its turns claim {claimed} tokens of segment {number}, it holds {owned} of the agent's"
+                f"not a trajectory: its turns claim {claimed} tokens of segment {number}, which has {owned} of the agent's"
             )
     if segments and any(turn.segment >= len(segments) for turn in turns):
         raise DataError(f"not a trajectory: a turn belongs to none of its {len(segments)} segments")
@@ -279,14 +279,14 @@ def _parse_segment(plain: Mapping[str, Any]) -> Segment:
 
 
 def number_segments(moves: Sequence[Move]) -> list[int]:
-    """The segment of each move of an episode: a fresh move begins a new one. All are 0 if no move has tokens."""
+    """The segment index of each move of an episode: a fresh move begins a new segment. All are 0 if no move has tokens."""
     generated = any(move.token_ids for move in moves)
     return list(accumulate(int(generated and move.fresh and place > 0) for place, move in enumerate(moves)))
 
 
 def make_segments(moves: Sequence[Move], numbers: Sequence[int] | None = None) -> tuple[Segment, ...]:
     """The segments of one episode's moves, each with the context of its first move as prompt; none if no move has
-    tokens. `numbers` is the segment of each move, if they are not one after the other."""
+    tokens. `numbers` has the segment index of each move, if the moves of a segment need not be consecutive."""
     if not any(move.token_ids for move in moves):
         return ()
     numbers = number_segments(moves) if numbers is None else numbers
@@ -315,7 +315,7 @@ def make_segments(moves: Sequence[Move], numbers: Sequence[int] | None = None) -
 
 
 def map_tokens_to_turns(trajectory: Trajectory) -> list[NDArray[np.int64]]:
-    """For each segment, the turn that each of its masked tokens belongs to."""
+    """For each segment, the turn of each of the agent's tokens in it."""
     owner = np.repeat(np.arange(len(trajectory.turns)), [turn.tokens for turn in trajectory.turns])
     segment = np.array([turn.segment for turn in trajectory.turns], dtype=np.int64)[owner]
     return [owner[segment == number] for number in range(len(trajectory.segments))]
@@ -381,9 +381,9 @@ def build_trajectory_rows(trajectory: Trajectory, advantages: NDArray[np.float64
 def leave_out_cut_replies(
     rows: Sequence[Row], groups: Sequence[Group], stop_ids: frozenset[int]
 ) -> tuple[list[Row], int]:
-    """Take the tokens of replies without an end out of the loss.
+    """Remove the tokens of replies that were cut off from the loss.
 
-    A reply has an end if its last token is one of `stop_ids`. A row of which nothing is left counts as a row without tokens.
+    A reply was cut off unless its last token is one of `stop_ids`. A row without remaining tokens still counts as a row.
 
     Args:
         rows: The rows of all groups, in order.
@@ -405,7 +405,7 @@ def leave_out_cut_replies(
 
 
 def _keep_tokens(row: Row, kept: NDArray[np.bool_]) -> Row:
-    """A row of which only some of the agent's own tokens are learned from."""
+    """The row with only the `kept` ones of its own tokens in the loss."""
     along = ("own", "behaviour", "advantages", "allowed_counts", "played", "values", "returns")
     arrays = {name: getattr(row, name) for name in along}
     allowed = row.allowed_ids[np.repeat(kept, row.allowed_counts)] if len(row.allowed_counts) else row.allowed_ids
@@ -431,10 +431,10 @@ class Line(NamedTuple):
 
 
 def format_line(trajectory: Trajectory, about: Mapping[str, Any] | None = None, *, brief: bool = False) -> str:
-    """The line of an episode, without its end; `about` adds fields such as a digest.
+    """The line of an episode, without the newline; `about` adds fields such as a digest.
 
     Raises:
-        DataError: If it could not be read again: a number that is not finite, or a label that JSON does not know.
+        DataError: If a number is not finite, or JSON cannot represent a label.
     """
     plain = to_plain(trajectory, segments=False, admissible=not brief)
     if brief:
@@ -448,10 +448,10 @@ def format_line(trajectory: Trajectory, about: Mapping[str, Any] | None = None, 
 
 
 def read_lines(path: str | Path) -> Iterator[Line]:
-    """Every episode of a file; nothing is skipped, and one line is held at a time.
+    """Yield every episode of a file; one line is in memory at a time.
 
     Raises:
-        DataError: At a line that is no episode, or not ended.
+        DataError: If a line is not an episode, or has no newline.
     """
     for where, plain, text in read_json_line_texts(path, halves=True):
         yield _parse_line(where, plain, text)

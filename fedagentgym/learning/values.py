@@ -96,7 +96,7 @@ def _iter_chains(
         for place, turn in enumerate(owners)
         if chosen[row][place]
     ]
-    places.sort(key=lambda one: one[0])  # stable: within a turn they are in order
+    places.sort(key=lambda one: one[0])  # a stable sort: the choices of a turn stay in order
     turns = np.array([turn for turn, _, _ in places], dtype=np.int64)
     earned = np.zeros(len(places))
     for turn, reward in enumerate(paid):
@@ -119,7 +119,7 @@ def _whiten(advantages: Sequence[Floats], chosen: Sequence[NDArray[np.bool_]]) -
 
 
 def explain(rows: Sequence[Row]) -> float | None:
-    """The share of the targets' variance that the values explained; None if they do not vary."""
+    """The share of the targets' variance that the values explain; None if the targets do not vary."""
     targets, values = (
         np.concatenate([np.zeros(0), *(getattr(row, name)[mark_choices(row)] for row in rows)])
         for name in ("returns", "values")

@@ -8,7 +8,7 @@ The optimizer updates the model's own parameters, or float32 masters if the mode
 significant bits, a step of 1e-6 on a weight of 0.02 would round to nothing, and the weights would not move. A learner sends and
 stores the masters.
 
-Tensors may be sharded over several devices. Then every rank calls these functions in the same order, and has the same arrays.
+Tensors may be sharded over several devices. Then every rank calls these functions in the same order, with the same arrays.
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ MAX_TOGETHER = 1 << 19
 
 
 class AdamW:
-    """`torch.optim.AdamW`, to the bit, in a few calls for all parameters: a small model's step takes half the time, and the first
-    use of torch's own imports its compiler, which takes 1.5 seconds."""
+    """The same as `torch.optim.AdamW`, to the bit, in a few calls for all parameters. A small model's step takes half the time.
+    The first use of torch's class also imports torch's compiler, which takes 1.5 seconds."""
 
     epsilon = 1e-8
 
@@ -160,7 +160,7 @@ class AdamW:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Step every parameter that has a gradient; in each group those that were stepped as often go together."""
+        """Update every parameter that has a gradient; those of a group with the same number of steps are updated together."""
         first, second = self._betas
         for group in self.param_groups:
             rate = group["lr"]
@@ -188,7 +188,7 @@ class AdamW:
 
 
 def make_optimizer(parameters: Mapping[str, Tensor], settings: LearningSettings) -> Optimizer:
-    """The configured optimizer, fresh: no moments yet. A value head is a group of its own, with its own rate."""
+    """The configured optimizer, still without moments. A value head is a group of its own, with its own learning rate."""
     values, head = list_groups(parameters)
     rates = list_rates(settings)
     groups: list[dict[str, Any]] = [
@@ -204,7 +204,7 @@ def make_optimizer(parameters: Mapping[str, Tensor], settings: LearningSettings)
 
 
 def list_rates(settings: LearningSettings) -> list[float]:
-    """The learning rate of each group of parameters, before it is scheduled: the model's, and its value head's if it learns."""
+    """The unscheduled learning rate of each group of parameters: the model's, and with `gae` the value head's."""
     head = [settings.advantage.learning_rate] if isinstance(settings.advantage, GAE) else []
     return [settings.learning_rate, *head]
 
@@ -279,7 +279,7 @@ class ShardedMuon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Take a step: every rank computes that of the whole matrix and keeps its part."""
+        """Update every matrix: each rank computes the step of the whole matrix and keeps its part."""
         for group in self.param_groups:
             for matrix in group["params"]:
                 if matrix.grad is not None:
