@@ -54,7 +54,7 @@ from fedagentgym.base.settings import Settings, assign
 from fedagentgym.base.statistics import MIN_REPLICATES, find_decidable
 from fedagentgym.leaderboard.grid import TUNED, Choice, Chosen, Tuning
 from fedagentgym.leaderboard.metrics import OWN_REWARDS
-from fedagentgym.learning.settings import OWN_WORLD, TEST_SPLITS, EvaluationSettings, RankingSettings
+from fedagentgym.learning.settings import OWN_WORLD, TEST_SPLITS, EvaluationSettings, RankingSettings, is_test_split
 from fedagentgym.runs.claims import describe_tasks
 from fedagentgym.runs.folder import read_document
 from fedagentgym.runs.record import Digest, Name, TasksRecord, Text
@@ -633,7 +633,12 @@ class OpenedScenario:
         from fedagentgym.experiment.opened import check_evaluated, check_held_out
 
         played = [self.suite.get_ranking(self.name)]
-        played += [self.suite.selection] if self.client_split is not None else []
+        if self.client_split is not None:
+            played.append(chooses := self.suite.selection)
+            if is_test_split(self.env, chooses.split):
+                raise OptionError(
+                    f"{self.suite.name}: selection.split is {chooses.split}: a test split chooses no round"
+                )
         for one in played:
             env = open_env(self.env.id, **{**self.options, "split": one.split})
             if self.client_split is None:

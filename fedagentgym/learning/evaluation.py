@@ -41,7 +41,7 @@ from fedagentgym.envs.make import EnvLike, env_class, read_options
 from fedagentgym.envs.protocols import count_published, find_verifier
 from fedagentgym.envs.registry import find_env_id
 from fedagentgym.learning.rollouts import RolloutStats, collect
-from fedagentgym.learning.settings import TEST_SPLITS, EvaluationSet, EvaluationSettings
+from fedagentgym.learning.settings import EvaluationSet, EvaluationSettings, is_test_split
 from fedagentgym.learning.trajectory import Group, Trajectory, Turn, format_line
 
 log = get_logger(__name__)
@@ -323,7 +323,7 @@ class OpenedSet:
     def selects(self) -> bool:
         if self.select is not None:
             return self.select
-        return type(self.env).canonical_split(self.settings.split) not in TEST_SPLITS
+        return not is_test_split(self.env, self.settings.split)
 
     def describe(self) -> dict[str, Any]:
         """The description of the set, for records."""
@@ -440,6 +440,8 @@ def _open_set(one: EvaluationSet, settings: EvaluationSettings, env_id: str, opt
         if surplus := [key for key in found_options if key in ("split", "tasks", "pool", "variant")]:
             raise OptionError(f"{surplus[0]!r} is not an option of an evaluation's environment")
         env = open_env(found_id, **found_options, split=one.split)
+        if one.select and is_test_split(env, one.split):
+            raise OptionError("no round is chosen by a test split: leave out select")
     except FedAgentGymError as error:
         raise type(error)(f"{where}: {error}") from None
     resolved = {

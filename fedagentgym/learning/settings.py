@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from operator import not_
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -15,6 +15,9 @@ from fedagentgym.base.settings import Choice, Settings
 from fedagentgym.envs.tasks import UNSEEN
 from fedagentgym.learning.advantages import ADVANTAGES, GAE, GRPO, AdvantageEstimator
 from fedagentgym.learning.losses import LOSSES, BaseLoss, ClippedLoss, CorrectionSettings, check_clip
+
+if TYPE_CHECKING:
+    from fedagentgym.envs.core import TextEnv
 
 USUAL_CLIP = (0.2, 0.2)
 MicroTokens = Literal["auto"] | Annotated[int, Field(ge=1)]
@@ -260,6 +263,11 @@ TEST_SPLITS = ("test", UNSEEN)
 """The splits by which nothing is chosen, neither settings nor the best round of a run."""
 
 
+def is_test_split(env: TextEnv | type[TextEnv], split: str) -> bool:
+    """True if an environment's split, by whatever name, is one by which nothing is chosen."""
+    return env.canonical_split(split) in TEST_SPLITS
+
+
 OWN_WORLD, EVERY_WORLD = "own_world", "every_world"
 """Names of the evaluations in the clients' variants of the environment."""
 
@@ -292,12 +300,6 @@ class EvaluationSet(Settings):
         description="whether its success takes part in choosing the best round; null: yes, unless its split is test or unseen,"
         " which never do",
     )
-
-    @model_validator(mode="after")
-    def _refuse_choice_by_test(self) -> Self:
-        if self.select and self.split in TEST_SPLITS:
-            raise ValueError(f"the set {self.name!r} is a test split, by which no round is chosen: leave out select")
-        return self
 
 
 class EvaluationSettings(Settings):

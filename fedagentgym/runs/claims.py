@@ -26,7 +26,7 @@ from fedagentgym.envs.protocols import find_verifier
 from fedagentgym.envs.tasks import Task
 from fedagentgym.federation.records import count_episodes, headline_bytes, sum_counts
 from fedagentgym.learning.evaluation import summarise
-from fedagentgym.learning.settings import OWN_WORLD, TEST_SPLITS, EvaluationSettings, RankingSettings
+from fedagentgym.learning.settings import OWN_WORLD, EvaluationSettings, RankingSettings, is_test_split
 from fedagentgym.learning.trajectory import Group, Line, Trajectory, format_line, group_by_task, read_lines
 from fedagentgym.runs.folder import EVALUATION, RANKED, WORLDS, RunFolder
 from fedagentgym.runs.record import ClientRecord, CurvePoint, EnvRecord, Evaluated, RunRecord, Spent, TasksRecord
@@ -223,7 +223,7 @@ def compute_numbers(record: RunRecord, due: Due, played: Played) -> RunRecord:
     }
     if best is not None:
         said = {} if record.final is None else {name: getattr(record.final, name) for name in ("at_clients", "beliefs")}
-        chooses = due.curve is not None and due.curve.split not in TEST_SPLITS
+        chooses = due.curve is not None and not is_test_split(due.curve.env, due.curve.split)
         found |= {"final": rounds[-1].model_copy(update=said), "best_round": best.round if chooses else None}
         found["rounds"] = record.spent.rounds
     if record.kind == "evaluation":

@@ -129,7 +129,7 @@ class Result(NamedTuple):
 
 
 class Budget:
-    """The steps and the processor time that one action may spend, over all databases that it reads."""
+    """The steps and the processor time that a query may use on all databases that it reads."""
 
     def __init__(self, steps: int = MAX_STEPS) -> None:
         self._steps, self._seconds, self._portion = steps, steps / STEPS_PER_SECOND, 0
