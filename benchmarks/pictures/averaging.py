@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.averaging import compare, list_played
 from benchmarks.pictures.canvas import Drawing
 
-ROW, LEFT, RIGHT = 26, 330, 790
+ROW, LEFT, RIGHT = 26, 360, 790
 """Height of a row, and the left and right end of the scale, in pixels."""
 
 
