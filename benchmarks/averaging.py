@@ -62,6 +62,12 @@ PANELS = (
         ("fedit-holders", "rank-1", "flexlora-ranks", "flora-ranks"),
     ),
     Panel(
+        "one rank for all clients, less FedIT of rank 4",
+        "averaging-lora-ranks-tiny-v1",
+        "fedit-4",
+        ("fedit-2", "fedit-8", "flexlora-2", "flexlora-4", "flexlora-8"),
+    ),
+    Panel(
         "clients that are alike",
         "averaging-lora-alike-tiny-v1",
         "fedit",
