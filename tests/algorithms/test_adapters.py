@@ -488,7 +488,7 @@ def test_a_plan_stores_a_base_that_changes_in_float32() -> None:
     [
         ({"name": "flexlora"}, {"keep_optimizer": True}, "leave out learning.keep_optimizer"),
         ({"name": "flora"}, {"kl": {"coefficient": 0.1, "reference": "base"}}, "set learning.kl.reference to round"),
-        ({"name": "ram", "weights": "tasks"}, {}, "counts clients, all alike"),
+        ({"name": "ram", "weights": "tasks"}, {}, "weighs all clients equally"),
         ({"name": "fedex-lora", "aggregation": "median"}, {}, "unknown key 'algorithm.aggregation'"),
         ({"name": "flexlora", "privacy": PRIVACY}, {}, "privacy is for the plain mean"),
     ],

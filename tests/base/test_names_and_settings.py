@@ -29,7 +29,7 @@ def test_a_registry_imports_when_asked() -> None:
     registry.register("object", 5)
     assert registry.get("there")([1]) == "[1]" and registry.get("object") == 5
     assert registry.names() == ("there", "broken", "object") and "there" in registry and len(registry) == 3
-    with pytest.raises(OptionError, match="there is no module 'no_such_module_at_all'"):
+    with pytest.raises(OptionError, match="Python finds no module 'no_such_module_at_all'"):
         registry.get("broken")
     with pytest.raises(UnknownNameError, match="did you mean 'there'"):
         registry.get("theer")

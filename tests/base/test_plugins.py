@@ -189,7 +189,7 @@ def test_an_environment_of_a_module_that_is_missing_or_broken_is_one_sentence(
     (tmp_path / "typing_world.py").write_text("typo\n")
     for target, told in (
         ("nomodule:X", "Python finds no module 'nomodule'"),
-        ("fedagentgym.nomodule:X", "there is no module 'fedagentgym.nomodule'"),
+        ("fedagentgym.nomodule:X", "Python finds no module 'fedagentgym.nomodule'"),
         ("broken_world:X", "cannot import the module 'broken_world': ModuleNotFoundError: No module named 'no_such"),
         ("typing_world:X", "cannot import the module 'typing_world': NameError"),
     ):

@@ -138,7 +138,7 @@ def check_against_trl(trainer: Any, out: dict[str, Any]) -> None:
 
 
 def test_what_cannot_be_trained_so_is_refused(guess: Any) -> None:
-    with pytest.raises(OptionError, match="context: session"):
+    with pytest.raises(OptionError, match="set context to session"):
         RolloutFunction(guess, {"context": "window"})
     with pytest.raises(OptionError, match="constrained"):
         RolloutFunction(guess, {"decoding": {"constrained": True}})

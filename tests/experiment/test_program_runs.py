@@ -174,7 +174,7 @@ def test_only_the_user_of_a_machine_names_a_program() -> None:
     assert admitted.history == "template" and admitted.name is None
     built = build_algorithm(recipe, owner={"harness": ("python", "mine.py"), "processes": 3})
     assert built.runtime.agent.harness.settings == admitted
-    with pytest.raises(OptionError, match="programs differ"):
+    with pytest.raises(OptionError, match="must play through the same program"):
         load_settings(Entry.model_construct(agent=COMMAND), 1.0)
 
 
@@ -200,12 +200,12 @@ def test_a_node_names_its_program(tmp_path: Path) -> None:
             "evaluate=false",
         ),
         ({"agent": {"harness": {"name": "owner"}}}, "leave out command"),
-        ({"agent": {"harness": {"command": [], "clients": {0: ["x"]}}}}, "differ from command"),
+        ({"agent": {"harness": {"command": [], "clients": {0: ["x"]}}}}, "names programs that replace command"),
         ({"agent": {"harness": {"clients": {0: []}}}}, "at least one word"),
         ({"agent": {"harness": {"clients": {2: ["x"]}}}}, "no client 2"),
         ({"agent": {"harness": {"clients": {-1: ["x"]}}}}, "no client -1"),
         ({"agent": {"harness": {"reward_range": [1, 0]}}}, "reward_range"),
-        ({"agent": {"harness": {"env": {"A=B": "c"}}}}, "without '='"),
+        ({"agent": {"harness": {"env": {"A=B": "c"}}}}, "must not be empty or contain '='"),
         ({"agent": {"harness": {"tools": "guess"}}}, "harness.tools"),
     ],
 )

@@ -122,7 +122,7 @@ def test_the_scripts_of_episodes_hold_those_that_were_played(results: Path, site
 
 def test_what_was_expected_stands_beside_what_was_found(site: Path) -> None:
     page = (site / "index.html").read_text()
-    assert page.count("What was expected") == 1 and "Who learns ends above who stays." in page
+    assert page.count("Expectations, written down before the runs") == 1 and "Who learns ends above who stays." in page
 
 
 def test_ranks_and_bands(site: Path) -> None:

@@ -471,7 +471,7 @@ def test_a_world_of_its_own_reports_a_reward() -> None:
     assert find_difference(env, trajectory, None) is None and trajectory.turns[0].rewards == {"reported": 0.25}
     # nothing reported earns nothing
     assert only(play(make_agent(world="own"), lambda client, task: client.chat(START), env=env)).reward == 0
-    with pytest.raises(OptionError, match="programs alone"):
+    with pytest.raises(OptionError, match="played only by harnesses"):
         collect("random", env, env.pool.ids[:1])
     for world, other in (("own", GUESS), ("gateway", env)):
         with pytest.raises(OptionError, match=r"needs agent\.harness\.world"):

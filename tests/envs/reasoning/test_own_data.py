@@ -118,7 +118,7 @@ GOOD = [{"question": f"{n}?", "answer": str(n)} for n in range(8)]
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"data": ROWS}, "known to hold the question of a task: columns={'question': NAME}.*Frage, Antwort"),
+        ({"data": ROWS}, "a usual name for the question of a task: give columns={'question': NAME}.*Frage, Antwort"),
         ({"data": ROWS, "columns": {"question": "frag"}}, "no column 'frag' for 'question'"),
         ({"data": ROWS, "columns": {"questoin": "Frage"}}, "did you mean 'question'"),
         ({"data": ROWS, "columns": {"question": 3}}, "(name of a column or null|valid string)"),
@@ -151,7 +151,7 @@ def test_mistakes_are_one_sentence(options: dict[str, Any], said: str) -> None:
         ({"tests": "assert ("}, "is not Python"),
         ({"tests": "def check(f): pass"}, "no column entry names the function"),
         ({"tests": [[[1], 2]]}, "row 1: .*need 'entry'"),
-        ({"tests": {"inputs": ["1"], "outputs": []}}, "not as many outputs as inputs"),
+        ({"tests": {"inputs": ["1"], "outputs": []}}, "as many outputs as inputs"),
         ({"tests": "[1"}, "is not valid JSON"),
     ],
 )
