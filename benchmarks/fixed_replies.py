@@ -202,6 +202,6 @@ def describe_page(found: Findings, page: str) -> str:
         if OWN_PAGES.get(name.partition(",")[0]) == page
     ]
     return (
-        f"**The best fixed reply** solves of the test tasks: {'; '.join(parts)} ([what this means]"
+        f"**The best fixed reply** solves this share of the test tasks: {'; '.join(parts)} ([what this means]"
         "(index.md#the-best-fixed-reply))."
     )

@@ -148,8 +148,8 @@ def _list_columns(plan: Plan) -> Iterator[str]:
 
 
 def rate_plan(plan: Plan) -> int:
-    """Hardness by structure: a point for each join, further condition, group, having, order and distinct, two for an
-    inner plan."""
+    """Hardness by structure: a point for each join, further condition, column of `group by` and `having`, one for any
+    order, one for `distinct`, and for each inner plan two points and its own."""
     inner = sum(2 + rate_plan(one.inner) for one in plan.where if one.inner is not None)
     return (
         len(plan.joins)
