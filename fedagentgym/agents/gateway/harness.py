@@ -311,7 +311,7 @@ class _Play:
                 422, "wrong_world", "the program has its own world (agent.harness.world): report with /v1/reward"
             )
         if episode.episode.over:
-            raise GatewayError(422, "episode_over", "the episode is over: finish it")
+            raise GatewayError(422, "episode_over", "the episode is over: call /v1/finish")
         content = episode.act(body["action"])
         now, view = episode.episode, episode.episode.view
         return {
@@ -329,7 +329,7 @@ class _Play:
             raise GatewayError(422, "wrong_world", "the environment grades its own episodes: play it with /v1/step")
         low, high = self.settings.reward_range
         if not low <= body["reward"] <= high:
-            message = f"a reward lies between {low:g} and {high:g} (agent.harness.reward_range)"
+            message = f"a reward must lie between {low:g} and {high:g} (agent.harness.reward_range)"
             raise GatewayError(400, "malformed", message, "reward")
         share = (body["reward"] - low) / (high - low)
         episode.reported = format_json({"success": share >= 1.0, **body, "score": share})

@@ -62,7 +62,7 @@ class GatewayError(Exception):
 
 def make_unknown_episode() -> GatewayError:
     """Return the error for a key that belongs to no open episode."""
-    return GatewayError(401, "unknown_episode", "no such episode: it has ended, took too long, or was begun again")
+    return GatewayError(401, "unknown_episode", "no such episode: it has ended, took too long, or was restarted")
 
 
 def refuse(message: str, param: str | None, code: Literal["malformed", "unsupported"] = "malformed") -> NoReturn:
@@ -108,7 +108,7 @@ def read_body(body: bytes) -> dict[str, Any]:
             raise GatewayError(413, "too_large", f"the body is nested more than {MAX_DEPTH} levels deep") from None
         refuse(str(error), None)
     if not isinstance(plain, dict):
-        refuse("the body is a JSON object", None)
+        refuse("the body must be a JSON object", None)
     return plain
 
 
@@ -119,7 +119,7 @@ def read_text(plain: Mapping[str, Any], name: str, default: str | None = None) -
     """Return a text field; it is required if it has no default."""
     value = plain.get(name, default)
     if not isinstance(value, str):
-        refuse(f"{name} is a text, got {show_value(value)}", name)
+        refuse(f"{name} must be a text, got {show_value(value)}", name)
     return value
 
 
@@ -128,9 +128,9 @@ def read_number(plain: Mapping[str, Any], name: str, low: float, high: float, de
     value = plain.get(name)
     value = default if value is None else value
     if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
-        refuse(f"{name} is a finite number, got {show_value(value)}", name)
+        refuse(f"{name} must be a finite number, got {show_value(value)}", name)
     if not low <= value <= high:
-        refuse(f"{name} is a number from {low:g} to {high:g}, got {show_value(value)}", name)
+        refuse(f"{name} must be a number from {low:g} to {high:g}, got {show_value(value)}", name)
     return float(value)
 
 
@@ -144,14 +144,14 @@ def _is_finite(value: float) -> bool:
 def read_flag(plain: Mapping[str, Any], name: str) -> bool:
     value = plain.get(name)
     if value is not None and not isinstance(value, bool):
-        refuse(f"{name} is true or false, got {show_value(value)}", name)
+        refuse(f"{name} must be true or false, got {show_value(value)}", name)
     return bool(value)
 
 
 def refuse_others(plain: Mapping[str, Any], *known: str) -> None:
     """Refuse unknown fields, since a misspelt field would otherwise be ignored silently."""
     if unknown := next((name for name in plain if name not in known), None):
-        refuse(f"there is no field {show_value(unknown)}: known are {', '.join(known) or 'none'}", unknown[:100])
+        refuse(f"unknown field {show_value(unknown)}; the fields are {', '.join(known) or 'none'}", unknown[:100])
 
 
 # ---- chat completions -------------------------------------------------------------------------------------------------
@@ -184,11 +184,11 @@ def read_chat(plain: Mapping[str, Any], decoding: Decoding, *, strict: bool) -> 
     tools = _read_tools(plain.get("tools"))
     options = plain.get("stream_options")
     if options is not None and not isinstance(options, Mapping):
-        refuse("stream_options is an object", "stream_options")
+        refuse("stream_options must be an object", "stream_options")
     for where, name in ((plain, "stream"), (options or {}, "include_usage")):
         read_flag(where, name)  # checked here; the server reads the two flags when it sends the answer
     if plain.get("seed") is not None and (isinstance(plain["seed"], bool) or not isinstance(plain["seed"], int)):
-        refuse("seed is an integer", "seed")
+        refuse("seed must be an integer", "seed")
     return ChatRequest(
         messages=_read_messages(plain.get("messages")),
         tools=tools,
@@ -206,7 +206,7 @@ def _read_length(plain: Mapping[str, Any]) -> int:
     for name in ("max_tokens", "max_completion_tokens"):
         value = plain.get(name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            refuse(f"{name} is a whole number from 1 on, got {show_value(value)}", name)
+            refuse(f"{name} must be a positive whole number, got {show_value(value)}", name)
         most = most if value is None else min(most, value)
     return most
 
@@ -214,9 +214,9 @@ def _read_length(plain: Mapping[str, Any]) -> int:
 def _read_stop(value: Any) -> tuple[str, ...]:
     stops = [] if value is None else [value] if isinstance(value, str) else value
     if not isinstance(stops, list) or not all(isinstance(one, str) and one for one in stops):
-        refuse("stop is a text, or a list of texts, none of them empty", "stop")
+        refuse("stop must be a text or a list of texts, none of them empty", "stop")
     if len(stops) > MAX_STOPS or any(len(one) > MAX_STOP_LENGTH for one in stops):
-        refuse(f"stop has at most {MAX_STOPS} texts of at most {MAX_STOP_LENGTH} characters", "stop")
+        refuse(f"stop may have at most {MAX_STOPS} texts of at most {MAX_STOP_LENGTH} characters", "stop")
     return tuple(stops)
 
 
@@ -226,7 +226,7 @@ def _read_tool_choice(plain: Mapping[str, Any], refuse_or_override: Callable[[st
         if value is None or value in ("auto", "none"):
             continue
         if not isinstance(value, str | Mapping):
-            refuse(f"{name} is a text or an object, got {show_value(value)}", name)
+            refuse(f"{name} must be a text or an object, got {show_value(value)}", name)
         refuse_or_override(name, f"{name} is auto or none: a call cannot be forced, since that changes what is drawn")
     return "none" if plain.get("tool_choice") == "none" else "auto"
 
@@ -235,17 +235,19 @@ def _read_tools(value: Any) -> tuple[dict[str, Any], ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or len(value) > MAX_TOOLS:
-        refuse(f"tools is a list of at most {MAX_TOOLS}", "tools")
+        refuse(f"tools must be a list of at most {MAX_TOOLS}", "tools")
     for place, tool in enumerate(value):
         function = tool.get("function") if isinstance(tool, dict) else None
         if not isinstance(function, dict) or tool.get("type") != "function":
-            refuse("a tool is {'type': 'function', 'function': {...}}", f"tools[{place}]")
+            refuse("a tool must be {'type': 'function', 'function': {...}}", f"tools[{place}]")
         if not _is_name(function.get("name")):
-            refuse("a function's name has 1 to 64 letters, digits, '_', '-' or '.'", f"tools[{place}].function.name")
+            refuse(
+                "a function's name must have 1 to 64 letters, digits, '_', '-' or '.'", f"tools[{place}].function.name"
+            )
         if not isinstance(function.get("parameters", {}), dict) or not isinstance(
             function.get("description") or "", str
         ):
-            refuse("a function has a description, a text, and parameters, an object", f"tools[{place}].function")
+            refuse("a function's description must be a text, and its parameters an object", f"tools[{place}].function")
     return tuple(value)
 
 
@@ -263,7 +265,7 @@ def _is_name(value: Any) -> bool:
 
 def _read_messages(value: Any) -> tuple[ChatMessage, ...]:
     if not isinstance(value, list) or not value:
-        refuse("messages is a list of at least one message", "messages")
+        refuse("messages must be a list of at least one message", "messages")
     if len(value) > MAX_MESSAGES:
         raise GatewayError(413, "too_large", f"more than {MAX_MESSAGES:,} messages", "messages")
     messages = tuple(_read_message(one, f"messages[{place}]") for place, one in enumerate(value))
@@ -278,22 +280,22 @@ def _read_messages(value: Any) -> tuple[ChatMessage, ...]:
 
 def _read_message(plain: Any, where: str) -> ChatMessage:
     if not isinstance(plain, dict):
-        refuse("a message is an object", where)
+        refuse("a message must be an object", where)
     role = plain.get("role")
     if role == "function":
-        refuse("the role function is of the past: use tools and the role tool", f"{where}.role", "unsupported")
+        refuse("the role function is deprecated: use tools and the role tool", f"{where}.role", "unsupported")
     if not isinstance(role, str) or role not in _ROLES:
-        refuse(f"a role is one of {', '.join(_ROLES)}, got {show_value(role)}", f"{where}.role")
+        refuse(f"a role must be one of {', '.join(_ROLES)}, got {show_value(role)}", f"{where}.role")
     if plain.get("function_call") is not None:
-        refuse("function_call is of the past: use tool_calls", f"{where}.function_call", "unsupported")
+        refuse("function_call is deprecated: use tool_calls", f"{where}.function_call", "unsupported")
     if plain.get("audio") is not None:
-        refuse("only texts are read", f"{where}.audio", "unsupported")
+        refuse("only texts are supported", f"{where}.audio", "unsupported")
     calls = _read_calls(plain.get("tool_calls"), where)
     if calls and role != "assistant":
-        refuse("only an assistant calls tools", f"{where}.tool_calls")
+        refuse("only messages of the assistant may have tool_calls", f"{where}.tool_calls")
     content = plain.get("content")
     if content is None and role != "assistant":
-        refuse("a message has a content", f"{where}.content")
+        refuse("a message must have content", f"{where}.content")
     text = _read_content(content, f"{where}.content")
     role = "system" if role == "developer" else role
     return ChatMessage(role, text.strip() if role == "assistant" else text, calls)
@@ -303,15 +305,15 @@ def _read_content(value: Any, where: str) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     if not isinstance(value, list):
-        refuse(f"a content is a text or a list of parts, got {show_value(value)}", where)
+        refuse(f"content must be a text or a list of parts, got {show_value(value)}", where)
     parts = []
     for place, part in enumerate(value):
         if not isinstance(part, dict) or not isinstance(part.get("type"), str):
-            refuse("a part is an object with a type", f"{where}[{place}]")
+            refuse("a part must be an object with a type", f"{where}[{place}]")
         if part["type"] not in ("text", "refusal"):
-            refuse(f"only texts are read, not {show_value(part['type'])}", f"{where}[{place}].type", "unsupported")
+            refuse(f"only texts are supported, not {show_value(part['type'])}", f"{where}[{place}].type", "unsupported")
         if not isinstance(part.get(part["type"]), str):
-            refuse("a part of a text has a text", f"{where}[{place}]")
+            refuse("a part of type text must have a text", f"{where}[{place}]")
         parts.append(part[part["type"]])
     return "".join(parts)
 
@@ -321,15 +323,15 @@ def _read_calls(value: Any, where: str) -> tuple[ToolCall, ...]:
         return ()
     where = f"{where}.tool_calls"
     if not isinstance(value, list) or len(value) > MAX_TOOLS:
-        refuse(f"tool_calls is a list of at most {MAX_TOOLS}", where)
+        refuse(f"tool_calls must be a list of at most {MAX_TOOLS}", where)
     calls = []
     for place, one in enumerate(value):
         function = one.get("function") if isinstance(one, dict) else None
         if not isinstance(function, dict) or not _is_name(function.get("name")):
-            refuse("a call has a function with a name", f"{where}[{place}].function")
+            refuse("a call must have a function with a name", f"{where}[{place}].function")
         arguments = function.get("arguments", "{}")
         if not isinstance(arguments, str):
-            refuse("the arguments of a call are a JSON text", f"{where}[{place}].function.arguments")
+            refuse("the arguments of a call must be a JSON text", f"{where}[{place}].function.arguments")
         calls.append(ToolCall(function["name"], normalize_arguments(arguments)))
     return tuple(calls)
 

@@ -178,7 +178,7 @@ def make_app(doorkeeper: Doorkeeper, tickets: queue.SimpleQueue[Ticket]) -> Any:
     def read_key(request: Request) -> str:
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not key.strip():
-            raise GatewayError(401, "wrong_key", "say who asks: Authorization: Bearer KEY")
+            raise GatewayError(401, "wrong_key", "a request needs the header Authorization: Bearer KEY")
         return key.strip()
 
     def find_episode(request: Request) -> OpenEpisode:
@@ -187,7 +187,9 @@ def make_app(doorkeeper: Doorkeeper, tickets: queue.SimpleQueue[Ticket]) -> Any:
         if episode is None:
             if doorkeeper.find_worker(key) is not None:
                 raise GatewayError(
-                    401, "wrong_key", "this is the key of the run: use that of the episode, from /v1/episodes"
+                    401,
+                    "wrong_key",
+                    "this is the key of the run; use the key of the episode, which /v1/episodes returned",
                 )
             raise make_unknown_episode()
         return episode
@@ -228,7 +230,7 @@ def make_app(doorkeeper: Doorkeeper, tickets: queue.SimpleQueue[Ticket]) -> Any:
     async def begin_episode(request: Request) -> Response:
         worker = doorkeeper.find_worker(read_key(request))
         if worker is None:
-            raise GatewayError(401, "wrong_key", "this is not the run's key, which the program finds in GATEWAY_KEY")
+            raise GatewayError(401, "wrong_key", "this is not the key of the run, which the variable GATEWAY_KEY holds")
         plain = await read(request)
         refuse_others(plain, "wait")
         wait = read_number(plain, "wait", 0.0, MAX_WAIT, MAX_WAIT)
@@ -237,13 +239,13 @@ def make_app(doorkeeper: Doorkeeper, tickets: queue.SimpleQueue[Ticket]) -> Any:
             base = f"http://{request.headers['host']}"
             return JSONResponse({**given, "base_url": f"{base}/v1"})
         if doorkeeper.closing:
-            raise GatewayError(410, "run_over", "the run is over: end")
+            raise GatewayError(410, "run_over", "the run is over: the program should exit")
         return Response(status_code=204)
 
     async def complete_chat(request: Request) -> Response:
         episode = find_episode(request)
         if episode.open_calls >= MAX_OPEN_CALLS:
-            raise GatewayError(429, "busy", f"{MAX_OPEN_CALLS} calls of this episode are open")
+            raise GatewayError(429, "busy", f"{MAX_OPEN_CALLS} calls of this episode are already waiting")
         episode.open_calls += 1
         try:
             body = await read(request)
@@ -283,7 +285,7 @@ def make_app(doorkeeper: Doorkeeper, tickets: queue.SimpleQueue[Ticket]) -> Any:
         refuse_others(plain, "status", "error")
         status = read_text(plain, "status", "done")
         if status not in ("done", "failed", "discard"):
-            refuse("status is done, failed or discard", "status")
+            refuse("status must be done, failed or discard", "status")
         error = "" if plain.get("error") is None else read_text(plain, "error")
         return JSONResponse(await ask("finish", {"status": status, "error": error[:2000]}, episode))
 
