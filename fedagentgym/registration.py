@@ -225,7 +225,7 @@ def make_env(
     from fedagentgym.partitions.client_split import ClientSplit, open_split_client
 
     if not isinstance(client_split, ClientSplit | str | Path):
-        raise OptionError(f"client_split= is a split or the path of its file, got {show_value(client_split)}")
+        raise OptionError(f"client_split= must be a split or the path of its file, got {show_value(client_split)}")
     if isinstance(client, bool) or not isinstance(client, SupportsIndex):
         raise OptionError(f"client= is the number of a client, got {show_value(client)}")
     return open_split_client(env_id, client_split, client, options)

@@ -26,7 +26,7 @@ class RankLaw(Settings):
     @model_validator(mode="after")
     def _check_order(self) -> Self:
         if self.low > self.high:
-            raise ValueError(f"low is at most high, got {self.low} and {self.high}")
+            raise ValueError(f"low must be at most high, got {self.low} and {self.high}")
         return self
 
     def draw(self, seed: int, client: int) -> int:
@@ -80,4 +80,6 @@ def find_highest(ranks: tuple[int, ...] | RankLaw) -> int:
 def check_ranks(name: str, ranks: tuple[int, ...] | RankLaw, most: int) -> None:
     """Raise `OptionError` if clients of the method `name` may have a rank above that of the agent's adapter."""
     if find_highest(ranks) > most:
-        raise OptionError(f"{name}: algorithm.ranks are at most agent.adapter.rank, {most}, got {find_highest(ranks)}")
+        raise OptionError(
+            f"{name}: algorithm.ranks must be at most agent.adapter.rank, {most}, got {find_highest(ranks)}"
+        )

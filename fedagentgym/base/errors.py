@@ -98,7 +98,7 @@ def require_type(what: str, value: object, *kinds: type) -> None:
 def check_choice(kind: str, value: str, allowed: Iterable[str]) -> str:
     """Return the value if it is allowed; otherwise raise an `OptionError`."""
     if value not in allowed:
-        raise OptionError(f"{kind} is one of {join_names(allowed)}, got {value!r}")
+        raise OptionError(f"{kind} must be one of {join_names(allowed)}, got {value!r}")
     return value
 
 

@@ -268,7 +268,7 @@ class Registry:
     def register(self, name: str, target: Any, *, replace: bool = False) -> None:
         """Add a name; `target` is `"module:attribute"` or the object itself."""
         if not name or not isinstance(name, str):
-            raise OptionError(f"{self.kind}: a name is a non-empty string, got {name!r}")
+            raise OptionError(f"{self.kind}: a name must be a non-empty string, got {name!r}")
         if name in self._entries and not replace:
             raise OptionError(f"{self.kind} {name!r} is registered already: choose another name or pass replace=True")
         if isinstance(target, str) and not _REFERENCE.fullmatch(target):

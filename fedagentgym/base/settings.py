@@ -123,7 +123,7 @@ def _check_numbers(key: object, value: Any, field: FieldInfo | None) -> None:
     elif isinstance(value, bool):
         kinds = set() if field is None else _list_types(field.annotation)
         if kinds & {int, float} and not kinds & {bool, Any, object}:
-            raise ValueError(f"{key} is a number, not {value}")
+            raise ValueError(f"{key} must be a number, not {value}")
     elif isinstance(value, int) and value.bit_length() > MAX_BITS:
         raise ValueError(f"{key} is a number of more than {MAX_BITS} bits")
     elif isinstance(value, float) and value and math.isfinite(value) and not MIN_SIZE <= abs(value) <= MAX_NUMBER:
@@ -146,7 +146,7 @@ def _explain(settings: type[BaseModel], fault: ErrorDetails, where: str, data: A
     if fault["type"] != "extra_forbidden":
         message = fault["msg"].removeprefix("Value error, ")
         if fault["type"] in ("model_type", "dict_type"):
-            message = "settings are a mapping, such as {name: value}"
+            message = "settings must be a mapping, such as {name: value}"
         return f"{place}: {message[:1].lower()}{message[1:]} (got {show_value(fault.get('input'))})"
     # follow the path, by annotations or data, to the class that has no such key
     annotations: tuple[Any, ...] = (settings,)

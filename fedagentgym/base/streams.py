@@ -33,7 +33,7 @@ _BUFFER = 64
 def path_bytes(seed: int, path: tuple[int | str, ...]) -> bytes:
     """The bytes that are hashed to the key of a stream; a type mark distinguishes the path (1,) from ("1",)."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-        raise OptionError(f"a seed is an integer, got {show_value(seed)}")
+        raise OptionError(f"a seed must be an integer, got {show_value(seed)}")
     if int(seed).bit_length() > MAX_BITS:
         raise OptionError(f"a seed has at most {MAX_BITS} bits, got one of {int(seed).bit_length():,}")
     marked = [f"i{int(part)}" if isinstance(part, int | np.integer) else f"s{part}" for part in (seed, *path)]

@@ -109,7 +109,7 @@ def read_score() -> Any:
 
 def _make_template(think: bool) -> Template:
     if not isinstance(think, bool):  # such as a text from `-T think=maybe`, which would count as true
-        raise OptionError(f"think is true or false, got {show_value(think)}")
+        raise OptionError(f"think must be true or false, got {show_value(think)}")
     return Template(think=think)
 
 

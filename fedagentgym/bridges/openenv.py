@@ -202,7 +202,7 @@ def make_app(env: EnvLike, *, sessions: int = 64, hosts: Sequence[str] = ()) -> 
         >>> app = make_app(open_env("fedagentgym/WebShop-v0", size="tiny"))  # doctest: +SKIP
     """
     if isinstance(hosts, str):
-        raise OptionError(f"hosts is a list of names, got {hosts!r}")
+        raise OptionError(f"hosts must be a list of names, got {hosts!r}")
     env = open_env(env)
     described = Field(description=f"the action. {env.action_help}")
     action = create_model("TextAction", __base__=TextAction, text=(str, described))

@@ -211,7 +211,7 @@ def _choose_generators(wanted: Sequence[str] | None) -> tuple[str, ...]:
     if wanted is None:
         return tuple(list_generators())
     if not wanted:
-        raise OptionError(f"generators is a list of names, for example ['chain_sum'], got {wanted!r}")
+        raise OptionError(f"generators must be a list of names, for example ['chain_sum'], got {wanted!r}")
     for name in wanted:
         if name in LEFT_OUT:
             raise OptionError(f"the generator {name!r} is left out: {LEFT_OUT[name]}")

@@ -72,7 +72,7 @@ class TaskReward:
         replies: list[str] = []
         for completion in completions:
             if (reply := _read_reply(completion)) is None:
-                raise DataError(f"a completion is a text or a list of messages, got {show_value(completion)}")
+                raise DataError(f"a completion must be a text or a list of messages, got {show_value(completion)}")
             replies.append(reply)
         return [float(episode.reward) for episode in self.env.step_many(episodes, replies)]
 

@@ -131,7 +131,7 @@ def make_environment_factory(
     if group_size is None:
         return partial(ToolEnvironment, world)
     if group_size < 1:
-        raise OptionError(f"group_size is at least 1, got {group_size}")
+        raise OptionError(f"group_size must be at least 1, got {group_size}")
     numbers = count()
     return lambda: ToolEnvironment(world, partial(_draw_task, world, seed, next(numbers) // group_size))
 

@@ -246,7 +246,7 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
             OptionError: If the action is not a text, or `reset` was not called before.
         """
         if not isinstance(action, str):
-            raise OptionError(f"an action is a string, got {type(action).__name__}")
+            raise OptionError(f"an action must be a string, got {type(action).__name__}")
         before = self.episode
         (episode,) = self.step_many([before], [action])
         self._episode = episode

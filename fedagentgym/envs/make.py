@@ -90,7 +90,7 @@ def open_env(env: EnvLike, **options: Any) -> TextEnv:
         found = env.open_env()
     if not isinstance(found, TextEnv):
         raise OptionError(
-            f"an environment is an id, a short name, an environment of this package or a client, not {show_value(env)}"
+            f"an environment must be an id, a short name, an environment of this package or a client, not {show_value(env)}"
         )
     return found
 
@@ -179,7 +179,7 @@ def make(
         or cls.default_max_turns < 1
     ):
         raise OptionError(
-            f"{cls.__name__}.default_max_turns is a whole number from 1 on, got {show_value(cls.default_max_turns)}"
+            f"{cls.__name__}.default_max_turns must be a whole number from 1 on, got {show_value(cls.default_max_turns)}"
         )
     for attribute, fits, kind in (
         ("splits", _are_texts, 'a tuple of names, ("train", "val")'),
@@ -188,15 +188,15 @@ def make(
         ("variants", _is_tuple_of_variants, "a tuple of classes derived from Variant, (Spelling,)"),
     ):
         if not fits(value := getattr(cls, attribute)):
-            raise OptionError(f"{cls.__name__}.{attribute} is {kind}, got {show_value(value)}")
+            raise OptionError(f"{cls.__name__}.{attribute} must be {kind}, got {show_value(value)}")
     if hasattr(cls, "max_turns"):
         raise OptionError(f"{cls.__name__}.max_turns has no effect: the class attribute is default_max_turns")
     if not isinstance(split, str):
-        raise OptionError(f"split is the name of a split, got {show_value(split)}")
+        raise OptionError(f"split must be the name of a split, got {show_value(split)}")
     if pool is not None and not isinstance(pool, TaskPool):
-        raise OptionError(f"pool is a TaskPool, got {show_value(pool)}")
+        raise OptionError(f"pool must be a TaskPool, got {show_value(pool)}")
     if isinstance(tasks, str):
-        raise OptionError(f"tasks is a list of task ids, for example [{tasks!r}]")
+        raise OptionError(f"tasks must be a list of task ids, for example [{tasks!r}]")
     return build(
         cls,
         cls.Options.read(cls.id, options),

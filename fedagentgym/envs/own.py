@@ -68,7 +68,7 @@ class OwnEnv(TextEnv[OwnOptions]):
                 raise DataError(f"{where}: a task has id, category, data and split, not {min(unknown)!r}")
             named = row.get("split") or self._find_split(len(rows))
             if named not in self.splits:
-                raise DataError(f"{where}: a split is one of {join_names(self.splits)}, got {show_value(named)}")
+                raise DataError(f"{where}: a split must be one of {join_names(self.splits)}, got {show_value(named)}")
             key = str(row.get("id", f"own/{len(rows):05d}"))
             about = {"id": key, "category": row.get("category", "own"), "payload": row.get("data", {})}
             rows.append({**about, "split": named})

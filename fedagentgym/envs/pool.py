@@ -162,7 +162,7 @@ class TaskPool:
             ['sums/train/00000', 'sums/train/00001']
         """
         if not isinstance(records, Iterable):
-            raise DataError(f"task records are a list of mappings, got {show_value(records)}")
+            raise DataError(f"task records must be a list of mappings, got {show_value(records)}")
         rows = list(records)
         for number, row in enumerate(rows):
             if not isinstance(row, Mapping):

@@ -83,7 +83,7 @@ class NoisyExpert:
 def check_noise(noise: float) -> None:
     """Raise `OptionError` unless the noise is between 0 and 1."""
     if not 0.0 <= noise <= 1.0:
-        raise OptionError(f"noise is a share of the actions, between 0 and 1, got {noise}")
+        raise OptionError(f"noise must be a share of the actions, between 0 and 1, got {noise}")
 
 
 def random_action(episode: Episode, opening: str, draws: Stream) -> str:

@@ -124,7 +124,7 @@ def _read_memory(space: TextSpace, shared_memory: Any, n: int = 1) -> SharedText
 def check_seed(seed: Any) -> int | None:
     """The seed of a reset as a Python int, checked."""
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
-        raise OptionError(f"the seed of an episode is a whole number from 0 on, got {show_value(seed)}")
+        raise OptionError(f"the seed of an episode must be a whole number from 0 on, got {show_value(seed)}")
     return None if seed is None else int(seed)
 
 
@@ -133,11 +133,11 @@ def read_task_option(options: Any) -> str | None:
     if options is None:
         return None
     if not isinstance(options, Mapping):
-        raise OptionError(f"reset options are a mapping such as {{'task': id}}, got {show_value(options)}")
+        raise OptionError(f"reset options must be a mapping such as {{'task': id}}, got {show_value(options)}")
     if not options:
         return None
     if surplus := [name for name in options if name != "task"]:
         raise OptionError(f"unknown reset option {show_value(surplus[0])}: the only one is 'task'")
     if not isinstance(options["task"], str):
-        raise OptionError(f"the reset option 'task' is a task id, got {show_value(options['task'])}")
+        raise OptionError(f"the reset option 'task' must be a task id, got {show_value(options['task'])}")
     return str(options["task"])

@@ -177,7 +177,7 @@ def register_variant(env_id: str, variant: type[Variant], *, replace: bool = Fal
         OptionError: If this is no such class, or the environment has a variant of this kind already.
     """
     if not (isinstance(variant, type) and issubclass(variant, Variant)):
-        raise OptionError(f"a variant is a class derived from fedagentgym.envs.Variant, got {variant!r}")
+        raise OptionError(f"a variant must be a class derived from fedagentgym.envs.Variant, got {variant!r}")
     for name in ("kind", "client_variant"):
         if not hasattr(variant, name):
             raise OptionError(f"the variant {variant.__name__} lacks the class attribute {name!r}")
@@ -202,7 +202,7 @@ def variant_class(env_id: str, declared: Sequence[type[Variant]], given: Any) ->
     if not isinstance(given, Mapping) or not isinstance(given.get("kind"), str):
         kinds = ", ".join(known) or "none"
         raise OptionError(
-            f"a variant of {env_id} is an object with the key 'kind' (known are {kinds}), got {show_value(given)}"
+            f"a variant of {env_id} must be an object with the key 'kind' (known are {kinds}), got {show_value(given)}"
         )
     if given["kind"] not in known:
         load_installed_plugins()

@@ -130,7 +130,7 @@ def check_view(cls: type, method: str, view: View) -> None:
         fields += [(f"rewards[{name!r}]", *_KINDS["reward"], value) for name, value in view.rewards.items()]
     for field, form, allowed, value in fields:
         if not isinstance(value, allowed):
-            raise OptionError(f"{cls.__name__}.{method}: View.{field} is {form}, got {show_value(value)}")
+            raise OptionError(f"{cls.__name__}.{method}: View.{field} must be {form}, got {show_value(value)}")
     _checked.add(kinds)
 
 

@@ -248,7 +248,7 @@ def load_config(
     elif isinstance(source, Mapping):
         plain = source
     elif not isinstance(source, str | Path):
-        raise OptionError(f"a configuration is a file, a preset's name or a mapping, got {show_value(source)}")
+        raise OptionError(f"a configuration must be a file, a preset's name or a mapping, got {show_value(source)}")
     else:
         name, _, named = str(source).partition(":")
         found, variants, where = _parse_source(name)

@@ -159,7 +159,7 @@ def sweep(
         if key in fixed:
             raise OptionError(f"{key} is set for all runs, and has several values: leave one out")
         if isinstance(tried, str) or not isinstance(tried, Sequence):
-            raise OptionError(f"the values of {key} are a list, got {show_value(tried)}")
+            raise OptionError(f"the values of {key} must be a list, got {show_value(tried)}")
         try:
             written[key] = [value if isinstance(value, str) else json.dumps(value) for value in tried]
         except (TypeError, ValueError):

@@ -401,7 +401,7 @@ def resolve_quorum(quorum: float | int | None, asked: int) -> int:
     if quorum is None:
         return min(1, asked)
     if isinstance(quorum, bool) or quorum < 0 or (isinstance(quorum, float) and quorum > 1.0):
-        raise OptionError(f"a quorum is a share between 0 and 1 or a whole number of clients, got {quorum!r}")
+        raise OptionError(f"a quorum must be a share between 0 and 1 or a whole number of clients, got {quorum!r}")
     if isinstance(quorum, int):
         return min(quorum, asked)
     return math.ceil(quorum * asked - 1e-9)

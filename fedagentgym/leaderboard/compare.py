@@ -191,7 +191,7 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
     if len(played) < 2:
         raise OptionError("name at least two runs to compare")
     if measure not in MEASURES:
-        raise OptionError(f"the measure is one of {', '.join(MEASURES)}, got {measure!r}")
+        raise OptionError(f"the measure must be one of {', '.join(MEASURES)}, got {measure!r}")
     given = [one.name for one in played]
     names = [name if given.count(name) == 1 else f"{name} ({number})" for number, name in enumerate(given, start=1)]
     tasks: dict[str, list[str]] = {}  # the tasks that all entries played, by scenario

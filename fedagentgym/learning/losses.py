@@ -363,7 +363,7 @@ class CorrectionSettings(NamedSettings):
     @model_validator(mode="after")
     def _check_bounds(self) -> Self:
         if self.clip_min is not None and self.clip_max is not None and self.clip_min > self.clip_max:
-            raise ValueError(f"clip_min is at most clip_max, got {self.clip_min:g} and {self.clip_max:g}")
+            raise ValueError(f"clip_min must be at most clip_max, got {self.clip_min:g} and {self.clip_max:g}")
         return self
 
     def compute_weights(self, tokens: Tokens, played: Tensor) -> Tensor:

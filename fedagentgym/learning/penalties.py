@@ -96,7 +96,7 @@ class Proximal(Penalty):
 
     def __init__(self, mu: float) -> None:
         if not np.isfinite(mu) or mu < 0:
-            raise OptionError(f"the proximal coefficient is a number of at least 0, got {mu}")
+            raise OptionError(f"the proximal coefficient must be a number of at least 0, got {mu}")
         self.coefficient = mu
         self._start: Tensors = {}
 

@@ -163,7 +163,7 @@ def collect(
         [3, 3]
     """
     if group_size < 1 or parallel < 1:
-        raise OptionError(f"group_size and parallel are at least 1, got {group_size} and {parallel}")
+        raise OptionError(f"group_size and parallel must be at least 1, got {group_size} and {parallel}")
     world = open_env(env)
     player = make_agent(agent, world)
     found = (world.pool[task] if isinstance(task, str) else task for task in tasks)

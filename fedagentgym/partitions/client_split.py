@@ -108,7 +108,7 @@ class Client:
         if pool is None and (opened.own_pool or (self.variant is None and not changes_data)):
             return build(opened.env_class, chosen, split=own, tasks=self.tasks, pool=opened.pool, variant=self.variant)
         if pool is not None and not isinstance(pool, TaskPool):
-            raise OptionError(f"pool is a TaskPool, got {show_value(pool)}")
+            raise OptionError(f"pool must be a TaskPool, got {show_value(pool)}")
         return build(opened.env_class, chosen, split=own, tasks=self.task_set, pool=pool, variant=self.variant)
 
     def open_world(self, split: str) -> TextEnv:
@@ -485,7 +485,9 @@ def federate(
         (10, 60)
     """
     if env is not None and not (isinstance(env, Mapping) and all(isinstance(name, str) for name in env)):
-        raise OptionError(f"env is a mapping from the environment's options to their values, got {show_value(env)}")
+        raise OptionError(
+            f"env must be a mapping from the environment's options to their values, got {show_value(env)}"
+        )
     options = dict(env or {})
     if not isinstance(env_id, str):
         opened = open_env(env_id)
@@ -498,7 +500,7 @@ def federate(
     seed = check_whole_number(seed, "seed")
     clients = None if clients is None else check_client_count(clients)
     if not isinstance(server_overlap, int | float) or not 0.0 <= server_overlap <= 1.0:
-        raise OptionError(f"server_overlap is a number between 0 and 1, got {show_value(server_overlap)}")
+        raise OptionError(f"server_overlap must be a number between 0 and 1, got {show_value(server_overlap)}")
     sampler, sizes = make_sampler(partition, parameters), check_role_sizes(roles or {})
     request = None if variant is None else complete_request(cls.id, cls.variants, variant)
     whole = open_pool(env_id, split, options, pool)

@@ -201,9 +201,9 @@ def check_whole_number(value: Any, name: str, least: int | None = None) -> int:
     """Check and return an integer of Python or numpy that a caller gave."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or (least is not None and value < least):
         bound = "" if least is None else f" of at least {least}"
-        raise OptionError(f"{name} is a whole number{bound}, got {show_value(value)}")
+        raise OptionError(f"{name} must be a whole number{bound}, got {show_value(value)}")
     if int(value).bit_length() > MAX_BITS:
-        raise OptionError(f"{name} is a number of at most {MAX_BITS} bits, got {show_value(value)}")
+        raise OptionError(f"{name} must be a number of at most {MAX_BITS} bits, got {show_value(value)}")
     return int(value)
 
 
@@ -273,7 +273,7 @@ RESERVED = ("public", "auxiliary", "warmup")
 def check_role_sizes(sizes: object) -> dict[str, int]:
     """Check the number of tasks of each role that a caller gave; return the positive ones, in the order of `ROLES`."""
     if not isinstance(sizes, Mapping):
-        raise OptionError(f"roles is a mapping from a role to its number of tasks, got {show_value(sizes)}")
+        raise OptionError(f"roles must be a mapping from a role to its number of tasks, got {show_value(sizes)}")
     for name, size in sizes.items():
         if name not in ROLES:
             raise unknown_name_error("role", name, ROLES)

@@ -189,7 +189,7 @@ def from_mapping(solved: Mapping[str, Any], ids: Sequence[str]) -> Labels:
         raise DataError(f"the labels miss {len(missing):,} of {len(ids):,} tasks: {join_names(missing, 3)}")
     for name in ids:
         if not isinstance(solved[name], bool | int | float | np.bool_ | np.number):
-            raise DataError(f"the label of {name} is a success share or true or false, got {solved[name]!r}")
+            raise DataError(f"the label of {name} must be a success share or true or false, got {solved[name]!r}")
     flags = np.fromiter((float(solved[name]) >= 0.5 for name in ids), dtype=bool, count=len(ids))
     given = digest([[name, flag] for name, flag in zip(ids, flags.tolist(), strict=True)])
     return Labels(flags, {"policy": {"name": "given"}, "digest": given})
@@ -220,7 +220,9 @@ def resolve_labels(given: Any, pool: TaskPool, ids: Sequence[str]) -> Labels | N
     if isinstance(given, Mapping):
         return from_mapping(given, ids)
     if given is not None:
-        raise OptionError(f"labels is a path, {FROM_POOL!r} or a mapping task id -> solved, got {type(given).__name__}")
+        raise OptionError(
+            f"labels must be a path, {FROM_POOL!r} or a mapping task id -> solved, got {type(given).__name__}"
+        )
     shipped = find_shipped(pool)
     return None if shipped is None else shipped.resolve_labels(pool, ids)
 
@@ -278,7 +280,7 @@ def label_pool(
     The batches are fixed, so that a policy that draws per batch gives the same labels after an interruption.
     """
     if not 1 <= plan.threshold <= plan.attempts:
-        raise OptionError(f"the threshold is between 1 and the {plan.attempts} attempts, got {plan.threshold}")
+        raise OptionError(f"the threshold must be between 1 and the {plan.attempts} attempts, got {plan.threshold}")
     numbers = (plan.seed, plan.attempts, plan.threshold)
     header = LabelFile(env.id, split, plan.options, env.pool.digest, plan.policy, *numbers, {})
     first = canonical_json(header.to_header())

@@ -37,7 +37,7 @@ def list_evaluation(cls: type[TextEnv]) -> tuple[str, ...]:
 def open_pool(env_id: str, split: str, options: Mapping[str, Any], given: TaskPool | None = None) -> TaskPool:
     """The given pool, or the pool that the environment loads with these options."""
     if given is not None and not isinstance(given, TaskPool):
-        raise OptionError(f"pool is a TaskPool, got {show_value(given)}")
+        raise OptionError(f"pool must be a TaskPool, got {show_value(given)}")
     if given is not None:
         return given
     env = open_env(env_id, **{**options, "split": split})

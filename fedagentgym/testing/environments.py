@@ -237,7 +237,7 @@ def _check_description(env: TextEnv) -> None:
     )
     names = env.reward_names
     assert isinstance(names, tuple) and all(isinstance(name, str) for name in names), (
-        f'reward_names is a tuple of names, ("accuracy/maze",), got {names!r}'
+        f'reward_names must be a tuple of names, ("accuracy/maze",), got {names!r}'
     )
     words = call_hook(env, "vocabulary")
     assert (
@@ -339,25 +339,29 @@ def _check_views(env: TextEnv) -> None:
 def _check_view(env: TextEnv, method: str, episode: Episode, lists: bool) -> None:
     view = episode.view
     assert isinstance(view.observation, str), (
-        f"{method}: View.observation is a text, got {show_value(view.observation)}"
+        f"{method}: View.observation must be a text, got {show_value(view.observation)}"
     )
     for name in ("reward", "score"):
         value = getattr(view, name)
-        assert isinstance(value, float), f"{method}: View.{name} is a float, got {show_value(value)}: {name}=float(...)"
+        assert isinstance(value, float), (
+            f"{method}: View.{name} must be a float, got {show_value(value)}: {name}=float(...)"
+        )
         assert math.isfinite(value), f"{method}: View.{name} is {value}: a number that is finite"
-    assert 0.0 <= view.score <= 1.0, f"{method}: View.score is between 0 and 1, got {view.score}"
+    assert 0.0 <= view.score <= 1.0, f"{method}: View.score must be between 0 and 1, got {view.score}"
     for name in ("success", "done", "valid"):
         value = getattr(view, name)
         assert isinstance(value, bool), (
             f"{method}: View.{name} is True or False, got {show_value(value)}: {name}=bool(...)"
         )
-    assert isinstance(view.rewards, Mapping), f"{method}: View.rewards is a mapping, got {show_value(view.rewards)}"
+    assert isinstance(view.rewards, Mapping), (
+        f"{method}: View.rewards must be a mapping, got {show_value(view.rewards)}"
+    )
     for name, value in view.rewards.items():
         assert name in env.reward_names, (
             f"{method}: View.rewards has {name!r}, which reward_names does not list: reward_names = ({name!r},)"
         )
         assert isinstance(value, float) and math.isfinite(value), (
-            f"{method}: View.rewards[{name!r}] is a finite float, got {show_value(value)}"
+            f"{method}: View.rewards[{name!r}] must be a finite float, got {show_value(value)}"
         )
     actions = view.admissible
     if view.done and actions is None:
@@ -367,7 +371,7 @@ def _check_view(env: TextEnv, method: str, episode: Episode, lists: bool) -> Non
         " beginning: list the possible actions in every view, or in none"
     )
     assert actions is None or isinstance(actions, tuple), (
-        f'{method}: View.admissible is a tuple of texts, ("left", "right"), got {show_value(actions)}'
+        f'{method}: View.admissible must be a tuple of texts, ("left", "right"), got {show_value(actions)}'
     )
     assert actions is None or all(isinstance(one, str) for one in actions), (
         f"{method}: View.admissible holds something that is not a text"
@@ -428,7 +432,7 @@ def _check_determinism(env: TextEnv) -> None:
         for action in actions:
             observation, reward, terminated, truncated, info = env.step(action)
             _check_info(info, env)
-            assert isinstance(reward, float), f"a reward is a float, got {type(reward).__name__}"
+            assert isinstance(reward, float), f"a reward must be a float, got {type(reward).__name__}"
             steps.append((observation, reward, terminated, truncated, repr(info)))
         texts.append(repr(steps))
     assert texts[0] == texts[1], "the same task, seed and actions gave two different episodes"

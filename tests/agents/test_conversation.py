@@ -41,7 +41,7 @@ def test_it_plays_as_an_agent_that_reads_the_messages(name: str, replies: list[s
 def test_mistakes_are_one_sentence() -> None:
     env = open_env("fedagentgym/Guess-v0")
     chat = Conversation(env, env.pool.ids[0], template=Template(think=True))
-    with pytest.raises(OptionError, match="a reply is a text"):
+    with pytest.raises(OptionError, match="a reply must be a text"):
         chat.reply(None)  # type: ignore[arg-type]
     assert "<think>" in chat.messages[-1]["content"]
     with pytest.raises(UnknownNameError):

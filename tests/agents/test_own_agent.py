@@ -301,7 +301,7 @@ def test_a_wrong_agent_is_told_what_is_wrong(wrong: str, capsys: pytest.CaptureF
 def test_a_name_that_is_no_text_is_refused(name: Any) -> None:
     agent = make(FINE)()
     agent.name = name
-    with pytest.raises(OptionError, match="agent Wrong: name is a non-empty text"):
+    with pytest.raises(OptionError, match="agent Wrong: name must be a non-empty text"):
         fedagentgym.evaluate(agent, GUESS, tasks=1)
     with pytest.raises(AssertionError, match="Wrong has no name"):
         check_agent(agent)

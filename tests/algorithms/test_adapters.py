@@ -773,7 +773,7 @@ def test_settings_of_ranks_that_do_not_fit_are_one_sentence() -> None:
         ({"ranks": "zipf"}, r"algorithm\.ranks: give a list of ranks, or a law such as \{law: uniform"),
         ({"ranks": {"law": "zipf"}}, r"the key 'algorithm\.ranks\.high' is missing"),
         ({"ranks": {"law": "normal", "high": 3}}, r"algorithm\.ranks\.law: input should be 'uniform' or 'zipf'"),
-        ({"ranks": {"low": 3, "high": 2}}, r"algorithm\.ranks: low is at most high, got 3 and 2"),
+        ({"ranks": {"low": 3, "high": 2}}, r"algorithm\.ranks: low must be at most high, got 3 and 2"),
         ({"ranks": {"low": 0, "high": 2}}, r"algorithm\.ranks\.low"),
         ({"ranks": {"most": 2}}, r"unknown key 'algorithm\.ranks\.most'|'algorithm\.ranks\.high' is missing"),
         ({"ranks": {"high": 4}}, r"at most agent\.adapter\.rank, 3, got 4"),
@@ -846,5 +846,5 @@ def test_a_plan_names_the_ranks() -> None:
     (line,) = [line for line in format_plan(plan) if line.startswith("ranks")]
     assert f"2 ({wanted.count(2)} client" in line
     for wrong in ("[1, 5]", "{high: 1000000000}"):
-        with pytest.raises(OptionError, match=r"fedit: algorithm\.ranks are at most agent\.adapter\.rank, 4, got"):
+        with pytest.raises(OptionError, match=r"fedit: algorithm\.ranks must be at most agent\.adapter\.rank, 4, got"):
             plan_run(load_config("tiny-skills:fedit", [f"algorithm.ranks={wrong}"]))

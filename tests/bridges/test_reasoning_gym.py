@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -22,6 +23,12 @@ pytestmark = pytest.mark.skipif(find_spec("reasoning_gym") is None, reason="reas
 ID = "fedagentgym/ReasoningGym-v0"
 SOME = ["chain_sum", "spell_backward", "leg_counting", "gcd", "countdown"]
 WITHOUT_GOLD = {"graph_color", "propositional_logic", "rubiks_cube", "rush_hour"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def registered() -> None:
+    """The environment is registered when the bridge is imported."""
+    importlib.import_module("fedagentgym.bridges.reasoning_gym")
 
 
 def open_some(**options: Any) -> Any:

@@ -93,7 +93,7 @@ def test_rows_for_verl_hold_no_answer() -> None:
 
 @pytest.mark.parametrize("given", [None, 3, [], object(), 1.5])
 def test_what_is_no_environment_is_one_sentence(given: Any) -> None:
-    with pytest.raises(OptionError, match="an environment is an id"):
+    with pytest.raises(OptionError, match="an environment must be an id"):
         make_reward(given)
 
 
@@ -116,7 +116,7 @@ def test_what_needs_more_than_one_reply_or_a_task_is_refused() -> None:
         {"a": 1},
     ]
     for broken in (3, [], [{"role": "assistant"}], None, *([{"content": content}] for content in parts)):
-        with pytest.raises(DataError, match="a completion is"):
+        with pytest.raises(DataError, match="a completion must be"):
             reward(completions=[broken], task=[reward.env.pool.ids[0]])
     with pytest.raises(UnknownNameError):
         make_reward("nowhere")

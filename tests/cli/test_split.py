@@ -158,7 +158,7 @@ def test_worlds_and_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str
         ([*MAKE, "--plot", "a.gif"], "written as .png or .svg"),
         (["label", "Guess", "--out", "."], "it is a folder"),
         (["label", "Nothing"], "unknown environment 'Nothing'"),
-        (["label", "Guess", "--threshold", "5"], "threshold is between 1 and the 4 attempts"),
+        (["label", "Guess", "--threshold", "5"], "threshold must be between 1 and the 4 attempts"),
     ],
 )
 def test_mistakes(

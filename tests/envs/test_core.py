@@ -210,10 +210,10 @@ def test_wrong_calls_are_one_sentence() -> None:
         env.reset(options={"task": "guess/train/0042"})
     with pytest.raises(OptionError, match="unknown reset option"):
         env.reset(options={"tsk": "x"})
-    with pytest.raises(OptionError, match="is a task id"):
+    with pytest.raises(OptionError, match="must be a task id"):
         env.reset(options={"task": 3})
     env.reset(seed=0)
-    with pytest.raises(OptionError, match="an action is a string"):
+    with pytest.raises(OptionError, match="an action must be a string"):
         env.step(3)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="not a snapshot"):
         env.restore("x")  # type: ignore[arg-type]
@@ -537,15 +537,15 @@ def test_the_wrappers_of_gymnasium_and_of_this_package_change_nothing() -> None:
 
 
 WRONG_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
-    "reward": ({"reward": "1"}, "reward is a finite float, got '1'"),
-    "no reward": ({"reward": None}, "reward is a finite float, got 'None'"),
-    "score": ({"score": "0.5"}, "score is a finite float, got '0.5'"),
-    "observation": ({"observation": None}, "observation is a text, got 'None'"),
-    "success": ({"success": "no"}, "success is True or False, got 'no'"),
-    "actions": ({"admissible": "on"}, "admissible is a tuple of texts or None, got 'on'"),
-    "rewards": ({"rewards": 3}, "rewards is a mapping, got '3'"),
-    "a component": ({"rewards": {"accuracy": "1"}}, r"rewards\['accuracy'\] is a finite float, got '1'"),
-    "extra": ({"extra": None}, "extra is a mapping, got 'None'"),
+    "reward": ({"reward": "1"}, "reward must be a finite float, got '1'"),
+    "no reward": ({"reward": None}, "reward must be a finite float, got 'None'"),
+    "score": ({"score": "0.5"}, "score must be a finite float, got '0.5'"),
+    "observation": ({"observation": None}, "observation must be a text, got 'None'"),
+    "success": ({"success": "no"}, "success must be True or False, got 'no'"),
+    "actions": ({"admissible": "on"}, "admissible must be a tuple of texts or None, got 'on'"),
+    "rewards": ({"rewards": 3}, "rewards must be a mapping, got '3'"),
+    "a component": ({"rewards": {"accuracy": "1"}}, r"rewards\['accuracy'\] must be a finite float, got '1'"),
+    "extra": ({"extra": None}, "extra must be a mapping, got 'None'"),
 }
 
 

@@ -94,7 +94,7 @@ def test_biases_that_a_folder_declares_are_counted(kind: str, biases: dict[str, 
     [
         ("{}", "not None"),
         ('{"model_type": "gpt2"}', "not 'gpt2'"),
-        ('{"model_type": "llama"}', "hidden_size is a whole number above 0, not None"),
+        ('{"model_type": "llama"}', "hidden_size must be a whole number above 0, not None"),
         ('{"model_type": "llama", "hidden_size": -4}', "not -4"),
         ("[1]", "not None"),
         ("{", "not valid JSON"),

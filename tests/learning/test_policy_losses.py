@@ -205,7 +205,7 @@ def test_weights_between_engine_and_trainer_equal_loops_over_tokens(
         ({"loss": {"name": "sapo", "average": "sequence", "rows": 2}}, "cannot be combined with sequence"),
         ({"loss": "vespo", "correction": "sequence_mask"}, "vespo needs a correction of tokens"),
         ({"correction": "token_mask", "behaviour": "recorded"}, "needs behaviour: recomputed or auto"),
-        ({"correction": {"name": "token_mask", "clip_min": 4.0}}, "clip_min is at most clip_max, got 4 and 3"),
+        ({"correction": {"name": "token_mask", "clip_min": 4.0}}, "clip_min must be at most clip_max, got 4 and 3"),
         ({"correction": "token"}, "learning.correction.name"),
     ],
 )

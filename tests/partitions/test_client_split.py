@@ -149,7 +149,7 @@ def test_role_errors() -> None:
         federate(GUESS, clients=2, tasks_per_client=2, roles={"public": -1})
     with pytest.raises(OptionError, match=r"needs 50 tasks that clients hold, and they hold \d+"):
         federate(GUESS, clients=2, tasks_per_client=2, roles={"server": 50})
-    with pytest.raises(OptionError, match="server_overlap is a number between 0 and 1"):
+    with pytest.raises(OptionError, match="server_overlap must be a number between 0 and 1"):
         federate(GUESS, clients=2, tasks_per_client=2, server_overlap=1.5)
     with pytest.raises(OptionError, match="500 tasks per client are asked for, the pool has 400"):
         federate(GUESS, clients=2, tasks_per_client=500, roles={"public": 200})

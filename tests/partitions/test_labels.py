@@ -57,7 +57,7 @@ def test_a_file_of_another_plan_is_not_continued(env: TextEnv, file: Path, tmp_p
     path.write_text(file.read_text())
     with pytest.raises(DataError, match="holds other labels"):
         list(label_pool(env, "train", LabelPlan(POLICY, {}, seed=1), handicap_expert(env, HANDICAP, 1, 4), path))
-    with pytest.raises(OptionError, match="threshold is between 1 and the 4 attempts, got 5"):
+    with pytest.raises(OptionError, match="threshold must be between 1 and the 4 attempts, got 5"):
         list(
             label_pool(
                 env, "train", LabelPlan(POLICY, {}, threshold=5), handicap_expert(env, HANDICAP, 0, 4), tmp_path / "n"
@@ -121,9 +121,9 @@ def test_labels_in_other_forms() -> None:
     assert given.record.labels is not None and given.record.labels.solved.mean() == 0.5
     with pytest.raises(DataError, match="miss 599 of 600"):
         federate(GUESS, partition="hardness", clients=2, tasks_per_client=4, xi=1.0, labels={ids[0]: True})
-    with pytest.raises(DataError, match="is a success share or true or false, got 'yes'"):
+    with pytest.raises(DataError, match="must be a success share or true or false, got 'yes'"):
         federate(GUESS, partition="hardness", clients=2, tasks_per_client=4, xi=1.0, labels=dict.fromkeys(ids, "yes"))
-    with pytest.raises(OptionError, match=r"labels is a path, .pool. or a mapping"):
+    with pytest.raises(OptionError, match=r"labels must be a path, .pool. or a mapping"):
         federate(GUESS, clients=2, tasks_per_client=4, labels=7)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="no labels come with this pool"):
         federate(GUESS, partition="hardness", clients=2, tasks_per_client=4, xi=1.0)

@@ -164,7 +164,7 @@ def read_shape(folder: Path) -> ModelShape:
         value = declared.get(name)
         value = default if value is None else value
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise DataError(f"{path}: {name} is a whole number above 0, not {value!r}")
+            raise DataError(f"{path}: {name} must be a whole number above 0, not {value!r}")
         return value
 
     hidden, heads = read("hidden_size"), read("num_attention_heads")

@@ -63,7 +63,7 @@ class Conversation:
             OptionError: If the reply is not a text, or the episode was already over.
         """
         if not isinstance(text, str):
-            raise OptionError(f"a reply is a text, got {show_value(text)}")
+            raise OptionError(f"a reply must be a text, got {show_value(text)}")
         if self.episode.over:
             raise OptionError("the episode is over: make a new Conversation")
         action = text

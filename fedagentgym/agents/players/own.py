@@ -122,7 +122,7 @@ class OwnPlayers(RowPlayers[OwnRow]):
         if type(agent).reply is Agent.reply:
             raise OptionError(f"agent {kind} has no method reply(self, observation, info)")
         if not isinstance(agent.name, str) or not agent.name:
-            raise OptionError(f"agent {kind}: name is a non-empty text, got {show_value(agent.name)}")
+            raise OptionError(f"agent {kind}: name must be a non-empty text, got {show_value(agent.name)}")
         if agent.parser not in self.parsers:
             raise OptionError(f"agent {kind}: parser is 'strict', 'published' or None, got {show_value(agent.parser)}")
         self.agent = agent

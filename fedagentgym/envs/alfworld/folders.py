@@ -82,7 +82,7 @@ def resolve_games_folder(games: str | os.PathLike[str]) -> Path:
             )
         return folder
     if not isinstance(games, (str, os.PathLike)) or not os.fspath(games):
-        raise OptionError(f"games is a folder, or 'installed', got {games!r}")
+        raise OptionError(f"games must be a folder, or 'installed', got {games!r}")
     folder = Path(games).expanduser()
     if not folder.is_dir():
         raise DataError(f"games={os.fspath(games)!r} is not a folder")

@@ -371,7 +371,7 @@ def check_house_options(size: str, seed: int, wording: str) -> None:
     if wording not in WORDINGS:
         raise unknown_name_error("wording of ALFWorld's games", str(wording), WORDINGS)
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise OptionError(f"the seed of ALFWorld's houses is a whole number from 0 on, got {seed!r}")
+        raise OptionError(f"the seed of ALFWorld's houses must be a whole number from 0 on, got {seed!r}")
 
 
 def list_house_words(size: str) -> frozenset[str]:

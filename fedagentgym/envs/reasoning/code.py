@@ -46,7 +46,7 @@ def parse_program(payload: Any) -> Program:
         elif isinstance(given, Mapping):
             tests = parse_checks(given)
         else:
-            raise DataError(f"'tests' of fedagentgym/Code-v0 is a mapping, got {type(given).__name__}")
+            raise DataError(f"'tests' of fedagentgym/Code-v0 must be a mapping, got {type(given).__name__}")
         return Program(payload["statement"], tests, str(payload.get("solution", "")), str(payload.get("thought", "")))
     raise DataError(f"a payload of fedagentgym/Code-v0 has a text 'statement' and its tests, got {str(payload)[:80]!r}")
 

@@ -184,7 +184,7 @@ class MixtureOptions(EnvOptions):
             return read_members(self.members)
         kinds = DEFAULT_KINDS if self.kinds is None else self.kinds
         if isinstance(kinds, str) or not kinds or len(set(kinds)) != len(kinds):
-            raise OptionError(f"kinds is a list of different names among {join_names(KINDS)}, got {kinds!r}")
+            raise OptionError(f"kinds must be a list of different names among {join_names(KINDS)}, got {kinds!r}")
         for kind in kinds:
             if kind not in KINDS:
                 raise unknown_name_error("kind", kind, KINDS)
@@ -336,7 +336,7 @@ def _with_payload(task: Task, payload: Any) -> Task:
 def read_members(given: Any) -> tuple[Member, ...]:
     """Parse and check the members of a mixture, given as a plain list."""
     if not isinstance(given, Sequence) or isinstance(given, str) or not given:
-        raise OptionError(f"members is a list of {{name, env, options}}, got {show_value(given)}")
+        raise OptionError(f"members must be a list of {{name, env, options}}, got {show_value(given)}")
     members: list[Member] = []
     for one in given:
         if not isinstance(one, Mapping) or not {"name", "env"} <= set(one):
@@ -355,7 +355,7 @@ def read_members(given: Any) -> tuple[Member, ...]:
         if not (isinstance(cls, type) and issubclass(cls, ReplyEnv)):
             raise OptionError(f"the member {name!r} is of {env_id}: a mixture is made of {join_names(KINDS.values())}")
         if not isinstance(options, Mapping) or not all(isinstance(key, str) for key in options):
-            raise OptionError(f"the options of the member {name!r} are a mapping, got {show_value(options)}")
+            raise OptionError(f"the options of the member {name!r} must be a mapping, got {show_value(options)}")
         if wrong := [
             key for key in options if key in EnvOptions.model_fields or key in ("split", "tasks", "pool", "variant")
         ]:

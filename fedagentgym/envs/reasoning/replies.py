@@ -383,7 +383,7 @@ def _read_holdout(holdout: int | Mapping[str, int]) -> tuple[tuple[str, int], ..
         if split not in ("both", "val", "test") or (isinstance(holdout, Mapping) and split == "both"):
             raise OptionError(f"holdout says how many tasks go to val and how many to test, got {show_value(holdout)}")
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise OptionError(f"holdout is a number of tasks from 0 on, got {show_value(count)}")
+            raise OptionError(f"holdout must be a number of tasks from 0 on, got {show_value(count)}")
     return tuple((split, count) for split, count in sorted(counts.items(), reverse=True) if count)
 
 

@@ -168,7 +168,7 @@ def _read_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         found = ((f"{where}, entry {number}", row) for number, row in enumerate(rows, start=1))
     for place, row in found:
         if not isinstance(row, Mapping):
-            raise DataError(f"{place}: a question is a mapping, got {show_value(row)}")
+            raise DataError(f"{place}: a question must be a mapping, got {show_value(row)}")
         yield place, row
 
 
@@ -177,7 +177,7 @@ def _read_row(given: Mapping[str, Any], place: str, split: str, databases: Mappi
     question, query = given.get("question"), given.get("query", given.get("SQL", given.get("sql")))
     for name, value in (("question", question), ("query", query)):
         if not isinstance(value, str) or not value.strip():
-            raise DataError(f"{place}: {name!r} is a text, got {show_value(value)}")
+            raise DataError(f"{place}: {name!r} must be a text, got {show_value(value)}")
     database = given.get("database", given.get("db_id", next(iter(databases)) if len(databases) == 1 else None))
     if database not in databases:
         raise DataError(f"{place}: {unknown_name_error('database', database, databases)}")
@@ -185,7 +185,7 @@ def _read_row(given: Mapping[str, Any], place: str, split: str, databases: Mappi
     if not isinstance(hint, str) or not isinstance(ordered, bool | None):
         raise DataError(f"{place}: 'hint' is a text and 'ordered' true or false")
     if given.get("split", split) not in SPLITS:
-        raise DataError(f"{place}: 'split' is one of {', '.join(SPLITS)}, got {show_value(given['split'])}")
+        raise DataError(f"{place}: 'split' must be one of {', '.join(SPLITS)}, got {show_value(given['split'])}")
     task = RecordsTask(
         str(database),
         find_kind(str(query)),

@@ -233,4 +233,4 @@ def _read_number(value: Any) -> int:
 
 def _check_range(name: str, value: int, least: int, most: int) -> None:
     if not least <= value <= most:
-        raise OptionError(f"{name} is between {least} and {most}, got {value}")
+        raise OptionError(f"{name} must be between {least} and {most}, got {value}")

@@ -93,14 +93,14 @@ def check_shop_options(choice: ShopChoice) -> ShopChoice:
         ("goal_order", choice.goal_order, ORDERS),
     ):
         if value not in allowed:
-            raise OptionError(f"{name} is one of {join_names(allowed)}, got {value!r}")
+            raise OptionError(f"{name} must be one of {join_names(allowed)}, got {value!r}")
     for name, number in (("products", choice.products), ("seed", choice.seed)):
         if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
-            raise OptionError(f"{name} is an integer, got {number!r}")
+            raise OptionError(f"{name} must be an integer, got {number!r}")
     if choice.products is not None and choice.products < 1:
-        raise OptionError(f"products is at least 1, got {choice.products}")
+        raise OptionError(f"products must be at least 1, got {choice.products}")
     if choice.seed < 0:
-        raise OptionError(f"seed is at least 0, got {choice.seed}")
+        raise OptionError(f"seed must be at least 0, got {choice.seed}")
     if choice.data is None and choice.goals == "human":
         raise OptionError(
             'goals="human" needs the sentences that people wrote: give data="FOLDER" with items_human_ins.json'

@@ -188,7 +188,7 @@ def test_rows_that_are_no_objects_are_skipped_and_counted(tmp_path: Path) -> Non
     data = tmp_path / "train.jsonl"
     data.write_text("\n".join(["null", *[json.dumps(GSM)] * 150, ""]))
     assert len(open_env(MathEnv, source="gsm8k", data=data).pool) == 150
-    with pytest.raises(DataError, match="line 1: a record is a JSON object, not NoneType"):
+    with pytest.raises(DataError, match="line 1: a record must be a JSON object, not NoneType"):
         open_env(MathEnv, source="gsm8k", data=data, bad_rows=0.0)
 
 

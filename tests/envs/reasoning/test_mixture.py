@@ -200,8 +200,8 @@ def test_beliefs_and_turns_are_the_members(members: list[dict[str, Any]]) -> Non
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ([], "members is a list"),
-        ("math", "members is a list"),
+        ([], "members must be a list"),
+        ("math", "members must be a list"),
         (["math"], "has a name, an env and options"),
         ([{"name": "a"}], "has a name, an env and options"),
         ([{"name": "a/b", "env": "Math"}], "letters, digits"),
@@ -216,7 +216,7 @@ def test_beliefs_and_turns_are_the_members(members: list[dict[str, Any]]) -> Non
         ([{"name": "a", "env": "Math", "options": {"split": "val"}}], "takes no 'split' of its own"),
         ([{"name": "a", "env": "Math", "options": {"sauce": 1}}], "the member 'a'.*did you mean 'source'"),
         ([{"name": "a", "env": "Math", "options": {"size": 3}}], "the member 'a'"),
-        ([{"name": "a", "env": "Math", "options": ["size"]}], "are a mapping"),
+        ([{"name": "a", "env": "Math", "options": ["size"]}], "must be a mapping"),
     ],
 )
 def test_unusual_members_are_one_sentence(given: Any, said: str) -> None:

@@ -125,7 +125,7 @@ GOOD = [{"question": f"{n}?", "answer": str(n)} for n in range(8)]
         ({"data": 3}, "a list of mappings or a data set"),
         ({"data": "none.jsonl"}, "no such file"),
         ({"data": []}, "holds no task"),
-        ({"data": [3]}, "data, row 1: a record is"),
+        ({"data": [3]}, "data, row 1: a record must be"),
         ({"data": {"house": ROWS}}, "rows for 'house': splits are"),
         ({"data": "installed"}, "needs source="),
         ({"data": ROWS, "source": "mine"}, "data of your own has no source"),
@@ -134,8 +134,8 @@ GOOD = [{"question": f"{n}?", "answer": str(n)} for n in range(8)]
         ({"columns": COLUMNS}, "columns= is for loaded data: give data="),
         ({"data": [*GOOD, {"question": "9?"}, {"answer": "9"}]}, "row 9: .*'answer'.*2 of 10 rows.*question = question.*row 10"),
         ({"data": [{"question": "1?", "answer": True}]}, "row 1: the field 'answer' is no answer"),
-        ({"data": [{"question": "1?", "answer": 1, "split": "x"}]}, "'split' is one of train, test"),
-        ({"data": [{"question": "1?", "answer": 1, "hardness": 7}]}, "'hardness' is a number from 0 to 1"),
+        ({"data": [{"question": "1?", "answer": 1, "split": "x"}]}, "'split' must be one of train, test"),
+        ({"data": [{"question": "1?", "answer": 1, "hardness": 7}]}, "'hardness' must be a number from 0 to 1"),
     ],
 )  # fmt: skip
 def test_mistakes_are_one_sentence(options: dict[str, Any], said: str) -> None:
@@ -220,7 +220,7 @@ def test_a_split_of_a_pool_is_shown_and_verified_by_commands(
     assert main(["split", "verify", str(split), *given]) == 0 and main(["split", "show", str(split), *given]) == 0
     assert "a 50.0%" in capsys.readouterr().out
     assert main(["split", "verify", str(split), "--pool", str(split)]) == 2
-    with pytest.raises(OptionError, match="pool is a TaskPool"):
+    with pytest.raises(OptionError, match="pool must be a TaskPool"):
         fedagentgym.load_client_split(split, pool=records)  # type: ignore[arg-type]
 
 

@@ -117,7 +117,7 @@ def test_unanswerable_questions_are_left_out(tmp_path: Path) -> None:
         ('{"question": "x"}\n', "line 1: there is no field 'answer'"),
         ('{"question": "x", "answer": "5"}\n', "no final answer after '####'"),
         ('{"question": "", "answer": "#### 5"}\n', "the field 'question' is not a text"),
-        ("[1]\n", "a record is a JSON object"),
+        ("[1]\n", "a record must be a JSON object"),
         ('{"question": "x", "answer": "#### \\u0000"}\n', "cannot be verified"),
         ('{"question": "x", "answer": "#### ."}\n', "is empty"),
         ("[" * 200 + "]" * 200 + "\n", "nested more than 100 levels deep"),

@@ -153,13 +153,13 @@ def test_variants_and_the_tiny_form_are_for_generated_databases(own: Path) -> No
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"question": "How many?"}', "line 1: 'query' is a text"),
-        ('{"question": "", "query": "SELECT 1"}', "line 1: 'question' is a text"),
-        ('["How many?"]', "line 1: a question is a mapping"),
+        ('{"question": "How many?"}', "line 1: 'query' must be a text"),
+        ('{"question": "", "query": "SELECT 1"}', "line 1: 'question' must be a text"),
+        ('["How many?"]', "line 1: a question must be a mapping"),
         ('{"question": "How many?", "query": "SELECT 1", "database": "wart"}', "did you mean 'ward'"),
         (
             '{"question": "How many?", "query": "SELECT 1", "split": "later"}',
-            "'split' is one of train, val, test, warmup, unseen",
+            "'split' must be one of train, val, test, warmup, unseen",
         ),
         ('{"question": "How many?", "query": "SELECT 1", "ordered": "yes"}', "'ordered' true or false"),
         ('{"question": ', "questions.jsonl"),

@@ -278,11 +278,11 @@ def test_what_is_no_payload_is_one_sentence(payload: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"skills": 3}, "skills is between 4 and 64, got 3"),
-        ({"skills": 65}, "skills is between 4 and 64"),
+        ({"skills": 3}, "skills must be between 4 and 64, got 3"),
+        ({"skills": 65}, "skills must be between 4 and 64"),
         ({"skills": 5}, "cannot share the 2 procedures"),
-        ({"procedures": 4}, "procedures is between 1 and 3"),
-        ({"turns": 0}, "turns is between 1 and 3"),
+        ({"procedures": 4}, "procedures must be between 1 and 3"),
+        ({"turns": 0}, "turns must be between 1 and 3"),
         ({"sharing": 3}, "sharing=3 must divide skills=8 into 2 to 2 groups"),
         ({"sharing": 8}, "sharing=8 must divide"),
         ({"sharing": 0}, "sharing=0 must divide"),

@@ -95,7 +95,7 @@ def check_columns(task: str, columns: object) -> Columns:
     if columns is None:
         return ()
     if not isinstance(columns, Mapping):
-        raise OptionError(f"columns is a mapping such as {{'question': 'frage'}}, got {show_value(columns)}")
+        raise OptionError(f"columns must be a mapping such as {{'question': 'frage'}}, got {show_value(columns)}")
     for name, column in columns.items():
         if name not in (*FIELDS[task], *ABOUT):
             raise unknown_name_error(f"field of {task} tasks in columns=", name, (*FIELDS[task], *ABOUT))
@@ -175,7 +175,7 @@ def _read_row(task: str, found: Mapping[str, str], kept: Sequence[str], given: R
 
     if (named := fields.get("split")) is not None:
         if str(named).lower() not in SPLIT_WORDS:
-            raise row.make_error("split", f"is one of {join_names(SPLIT_WORDS)}, not {show_value(named)}")
+            raise row.make_error("split", f"must be one of {join_names(SPLIT_WORDS)}, not {show_value(named)}")
         split = SPLIT_WORDS[str(named).lower()]
     category = fields.get("category", OWN)
     if not is_value(category):
@@ -189,7 +189,7 @@ def _read_row(task: str, found: Mapping[str, str], kept: Sequence[str], given: R
         except (TypeError, ValueError):
             hardness = -1.0
         if not 0 <= hardness <= 1:
-            said = f"is a number from 0 to 1 or easy, medium, hard, not {show_value(fields['hardness'])}"
+            said = f"must be a number from 0 to 1 or easy, medium, hard, not {show_value(fields['hardness'])}"
             raise row.make_error("hardness", said)
     beside = {name: given.fields[name] for name in kept if given.fields.get(name) is not None}
     return LoadedTask(split, str(category), payload, hardness, beside)

@@ -48,7 +48,7 @@ class Row(NamedTuple):
     def make(cls, where: str, split: str | None, record: object) -> Row:
         """The row of a record. A column whose name has capitals is also found in lower case."""
         if not isinstance(record, Mapping):
-            raise DataError(f"{where}: a record is a JSON object, not {type(record).__name__}")
+            raise DataError(f"{where}: a record must be a JSON object, not {type(record).__name__}")
         if None in record:
             raise DataError(f"{where}: the row is longer than the line of column names")
         if all(isinstance(name, str) and name == name.lower() for name in record):

@@ -388,7 +388,7 @@ def refuse_without(protections: Collection[Protection], accept: Collection[str])
 def check_accepted(names: object) -> tuple[str, ...]:
     """The names of protections that may be missing; OptionError for an unknown name."""
     if isinstance(names, str) or not isinstance(names, Collection):
-        raise OptionError(f"accept is a list of protections of the sandbox, got {names!r:.80}")
+        raise OptionError(f"accept must be a list of protections of the sandbox, got {names!r:.80}")
     for name in names:
         if name not in PURPOSES:
             raise unknown_name_error("protection of the sandbox", name, PURPOSES)
