@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
+from benchmarks.kept_curves import save_curves
 from benchmarks.measurement import Measurement
 from fedagentgym.base.progress import show_progress
 from fedagentgym.base.settings import merge
@@ -25,59 +26,68 @@ TARGETS = {"tiny-alfworld": "from 0.20-0.45 to at least 0.75 in under 600 s on t
 
 def run(quick: bool) -> list[Measurement]:
     """Success (and score) before and after, per recipe and seed, with the curve between."""
-    return [figure for name in ([QUICK_RECIPE] if quick else list_recipes()) for figure in _run_recipe(name, quick)]
+    return [figure for name in ([QUICK_RECIPE] if quick else list_recipes()) for figure in _run_recipe(name, quick)[0]]
 
 
 def run_alfworld(quick: bool) -> list[Measurement]:
     """The curve of one recipe: houses."""
-    return _run_recipe("tiny-alfworld", quick)
+    return _run_recipe("tiny-alfworld", quick)[0]
 
 
 def run_math(quick: bool) -> list[Measurement]:
     """The curve of one recipe: mathematics."""
-    return _run_recipe("tiny-math", quick)
+    return _run_recipe("tiny-math", quick)[0]
 
 
 def run_records(quick: bool) -> list[Measurement]:
     """The curve of one recipe: questions about databases."""
-    return _run_recipe("tiny-records", quick)
+    return _run_recipe("tiny-records", quick)[0]
 
 
 def run_skills(quick: bool) -> list[Measurement]:
     """The curve of one recipe: categories of different skills."""
-    return _run_recipe("tiny-skills", quick)
+    return _run_recipe("tiny-skills", quick)[0]
 
 
 def run_webshop(quick: bool) -> list[Measurement]:
     """The curve of one recipe: the shop."""
-    return _run_recipe("tiny-webshop", quick)
+    return _run_recipe("tiny-webshop", quick)[0]
 
 
 PPO: Mapping[str, Mapping[str, Any]] = {
     "tiny-guess": {
-        "steps": 60,
+        "steps": 120,
         "learning": {"tasks_per_step": 64, "learning_rate": 1e-3},
-        "evaluation": {"every": 30, "repeats": 4},
+        "evaluation": {"every": 20, "repeats": 4},
     },
     "tiny-alfworld": {"learning": {"tasks_per_step": 128}},
 }
 """The changes to a recipe for the runs with a value head, besides the advantage and groups of one episode."""
+PPO_CURVES = "learning-ppo"
+"""The name of the kept curves of PPO, success by policy step."""
 
 
 def run_ppo(quick: bool) -> list[Measurement]:
     """The curves of two recipes by PPO: a hidden number, and houses."""
     figures = []
+    kept = {}
     for name, changes in PPO.items():
         plain = load_recipe(name).model_dump(mode="json")
         plain["learning"] |= {"advantage": "gae", "group_size": 1}
         recipe = Recipe.load(merge(plain, changes), name)
-        figures += _run_recipe(name, quick, recipe)
+        measured, curves = _run_recipe(name, quick, recipe)
+        figures += measured
+        kept[name] = [[(point.step, point.success) for point in curve] for curve in curves]
         if quick:
             break
+    if not quick:
+        save_curves(PPO_CURVES, kept)
     return figures
 
 
-def _run_recipe(name: str, quick: bool, recipe: Recipe | None = None) -> list[Measurement]:
+def _run_recipe(
+    name: str, quick: bool, recipe: Recipe | None = None
+) -> tuple[list[Measurement], list[list[CurvePoint]]]:
     figures: list[Measurement] = []
     recipe = recipe or load_recipe(name)
     if quick:
@@ -85,7 +95,7 @@ def _run_recipe(name: str, quick: bool, recipe: Recipe | None = None) -> list[Me
         warm = recipe.warm_start.model_copy(update=QUICK_WARM_START)
         recipe = recipe.model_copy(update={"steps": 2, "warm_start": warm, "evaluation": shorter})
     curves = [_run_seed(name, recipe, seed, figures) for seed in (SEEDS[:1] if quick else SEEDS)]
-    return figures + _summarize_curves(name, curves)
+    return figures + _summarize_curves(name, curves), curves
 
 
 def _run_seed(name: str, recipe: Recipe, seed: int, figures: list[Measurement]) -> list[CurvePoint]:

@@ -40,6 +40,7 @@ def make_drawings() -> dict[str, Drawing]:
 def make_drawings_of_results() -> dict[str, Drawing]:
     """The drawings of the committed results, by their names."""
     from benchmarks.pictures.averaging import draw_averaging
+    from benchmarks.pictures.learned import draw_evolution, draw_ppo
     from benchmarks.pictures.results import SMALL, draw_overview, draw_small_model
     from benchmarks.skills_pages import FEDAGENT, RESULTS
     from benchmarks.skills_results import read_suite
@@ -51,4 +52,8 @@ def make_drawings_of_results() -> dict[str, Drawing]:
         drawn["small-model"] = draw_small_model(small)
     if (averaging := draw_averaging(RESULTS)) is not None:
         drawn["averaging-lora"] = averaging
+    if (evolution := draw_evolution()) is not None:
+        drawn["evolution-strategies"] = evolution
+    if (ppo := draw_ppo()) is not None:
+        drawn["ppo"] = ppo
     return drawn

@@ -31,11 +31,11 @@ SMALL_ROWS = {
 
 @dataclass(frozen=True)
 class Curve:
-    """Success, with half of its interval, at the points of a curve; a single point is drawn as a horizontal line."""
+    """Success at the points of a curve, as (x, success, lower end, upper end of the band). A single point is drawn as a level."""
 
     label: str
     color: str
-    points: Sequence[tuple[float, float, float]]
+    points: Sequence[tuple[float, float, float, float]]
 
 
 @dataclass(frozen=True)
@@ -74,21 +74,30 @@ def draw_curves(
     """Draw the curves of these rows (title -> label and color), their bands and last values; the axis goes from `low` to 1."""
     curves = [Curve(label, color, _list_points(results.get(name))) for name, (label, color) in rows.items()]
     last = max(curve.points[-1][0] for curve in curves)
+    seeds = len(results.get(next(iter(rows))).seeds)
+    draw_lines(drawing, curves, frame, low, f"episodes, 0 to {last:,.0f} ({seeds} seeds, 95 %)")
+
+
+def draw_lines(
+    drawing: Drawing, curves: Sequence[Curve], frame: Frame, low: float, below: str, *, first: float = 0.0
+) -> None:
+    """Curves from `first` to the last x of all, and from success `low` to 1, with their bands and the values of their ends."""
+    last = max(curve.points[-1][0] for curve in curves)
 
     def place(x: float, y: float) -> tuple[float, float]:
         share = (1 - min(max(y, low), 1)) / (1 - low)
-        return frame.left + frame.width * x / last, frame.top + frame.height * share
+        return frame.left + frame.width * (x - first) / (last - first), frame.top + frame.height * share
 
     for tick in np.arange(low, 1.1, 0.2).tolist():
         _, y = place(0, tick)
         drawing.add_line([(frame.left, y), (frame.left + frame.width, y)], "edge", 1)
         drawing.add_text(frame.left - 8, y + 5, f"{tick:.1f}", "muted", anchor="end")
     for curve in curves:
-        middle = [place(x, y) for x, y, _ in curve.points]
+        middle = [place(x, y) for x, y, _, _ in curve.points]
         if len(middle) == 1:
             drawing.add_line([middle[0], place(last, curve.points[0][1])], curve.color, dashed=True)
             continue
-        upper, lower = ([place(x, y + side * half) for x, y, half in curve.points] for side in (1, -1))
+        upper, lower = ([place(point[0], point[end]) for point in curve.points] for end in (3, 2))
         drawing.add_area([*upper, *reversed(lower)], curve.color, 0.18)
         drawing.add_line(middle, curve.color)
         for x, y in middle:
@@ -97,14 +106,13 @@ def draw_curves(
     heights = spread_apart([place(last, end)[1] for end in ends], 19)
     for curve, end, y in zip(curves, ends, heights, strict=True):
         drawing.add_text(frame.left + frame.width + 8, y + 5, f"{end:.2f} {curve.label}", curve.color)
-    seeds = len(results.get(next(iter(rows))).seeds)
-    below = f"episodes, 0 to {last:,.0f} ({seeds} seeds, 95 %)"
     drawing.add_text(frame.left + frame.width / 2, frame.top + frame.height + 28, below, "muted", anchor="middle")
 
 
-def _list_points(row: RowResults) -> list[tuple[float, float, float]]:
+def _list_points(row: RowResults) -> list[tuple[float, float, float, float]]:
     episodes, success, half = compute_band(row)
-    return list(zip(episodes.tolist(), success.tolist(), half.tolist(), strict=True))
+    lower, upper = success - half, success + half
+    return list(zip(episodes.tolist(), success.tolist(), lower.tolist(), upper.tolist(), strict=True))
 
 
 def _draw_clients(drawing: Drawing, frame: Frame) -> None:
