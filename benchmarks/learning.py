@@ -57,7 +57,7 @@ def run_webshop(quick: bool) -> list[Measurement]:
 PPO: Mapping[str, Mapping[str, Any]] = {
     "tiny-guess": {
         "steps": 120,
-        "learning": {"tasks_per_step": 64, "learning_rate": 1e-3},
+        "learning": {"tasks_per_step": 256, "learning_rate": 1e-3},
         "evaluation": {"every": 20, "repeats": 4},
     },
     "tiny-alfworld": {"learning": {"tasks_per_step": 128}},

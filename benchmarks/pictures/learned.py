@@ -26,8 +26,8 @@ def draw_ppo() -> Drawing | None:
     drawing = Drawing("PPO with a value head: success over training on houses and on a hidden number", 282, NARROW)
     drawing.add_text(24, 32, "PPO: success on held-out tasks,", bold=True)
     drawing.add_text(24, 54, "mean and range of three seeds", bold=True)
-    steps = ", ".join(f"{kept[name].x[-1]:.0f} ({label})" for name, (label, _) in PPO.items())
-    draw_lines(drawing, curves, FRAME, 0.2, f"policy steps, to {steps}")
+    steps = " and ".join(f"{kept[name].x[-1]:.0f}" for name in PPO)
+    draw_lines(drawing, curves, FRAME, 0.2, f"{steps} policy steps")
     return drawing
 
 
