@@ -196,19 +196,22 @@ def limit_answers() -> Iterator[None]:
     """Bound the size and the speed of every answer that the library reads, also for libraries that use it. Compressed answers
     are refused, so that the size is the number of bytes sent."""
     hub = require("huggingface_hub", "train")
-    usual = hub.get_session()
-    client, hooks, follow, timeout = type(usual), usual.event_hooks, usual.follow_redirects, usual.timeout
+    library = require("huggingface_hub.utils._http", "train")  # the factory in use has no public name
+    usual = library._GLOBAL_CLIENT_FACTORY
 
     def make_limited() -> Any:
-        limited = {**hooks, "response": [*hooks.get("response", []), _limit_answer]}
-        headers = {"Accept-Encoding": "identity"}
-        return client(event_hooks=limited, follow_redirects=follow, timeout=IDLE_SECONDS, headers=headers)
+        client = usual()
+        hooks = client.event_hooks
+        client.event_hooks = {**hooks, "response": [*hooks.get("response", []), _limit_answer]}
+        client.timeout = IDLE_SECONDS
+        client.headers["Accept-Encoding"] = "identity"
+        return client
 
     hub.set_client_factory(make_limited)
     try:
         yield
     finally:
-        hub.set_client_factory(lambda: client(event_hooks=hooks, follow_redirects=follow, timeout=timeout))
+        hub.set_client_factory(usual)
 
 
 def _limit_answer(answer: Any) -> None:

@@ -179,6 +179,27 @@ def test_afterwards_the_library_is_as_it_was(server: Server, monkeypatch: pytest
     assert len(library.get_session().get(f"{server.url}/a").content) == 64 << 20
 
 
+def test_a_client_of_the_user_is_limited_and_kept(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    library: Any = pytest.importorskip("huggingface_hub")
+    http: Any = sys.modules["huggingface_hub.utils._http"]
+    seen: list[str] = []
+
+    def make() -> Any:
+        client = http.default_client_factory()
+        client.event_hooks["request"] += [lambda request: seen.append(str(request.url))]
+        return client
+
+    monkeypatch.setattr(Server, "given", staticmethod(send_packed), raising=False)
+    library.set_client_factory(make)
+    try:
+        with hub.limit_answers(), pytest.raises(PeerError, match="compressed"):
+            library.get_session().get(f"{server.url}/a")
+        library.get_session().get(f"{server.url}/b")
+    finally:
+        library.set_client_factory(http.default_client_factory)
+    assert seen == [f"{server.url}/a", f"{server.url}/b"]
+
+
 def test_a_call_has_its_value_or_error_or_a_limit() -> None:
     assert call_within(5.0, lambda: None) is None
     assert call_within(5.0, lambda: [3]) == [3]
