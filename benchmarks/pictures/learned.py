@@ -14,7 +14,7 @@ from benchmarks.pictures.results import Curve, Frame, draw_lines
 
 FRAME = Frame(64, 78, 184, 160)
 PPO = {"tiny-alfworld": ("houses", "blue"), "tiny-guess": ("hidden number", "green")}
-METHODS = {"fedavg-grpo": ("FedAvg-GRPO", "blue"), "es": ("evolution strategies", "red")}
+METHODS = {"fedavg-grpo": ("FedAvg-GRPO", "blue"), "es": ("ES", "red")}
 
 
 def draw_ppo() -> Drawing | None:
@@ -40,9 +40,9 @@ def draw_evolution() -> Drawing | None:
     drawing = Drawing("Success over bytes: evolution strategies and FedAvg-GRPO", 282, NARROW)
     drawing.add_text(24, 32, "Success on held-out tasks by what was sent,", bold=True)
     drawing.add_text(24, 54, "mean and range of three seeds", bold=True)
-    draw_lines(drawing, curves, FRAME, 0.2, "bytes sent", first=1.0)
+    draw_lines(drawing, curves, FRAME, 0.2, "log of bytes", first=1.0)
     below = FRAME.top + FRAME.height + 28
-    drawing.add_text(FRAME.left, below, "10 kB", "muted")
+    drawing.add_text(FRAME.left, below, "start", "muted")
     drawing.add_text(FRAME.left + FRAME.width, below, f"{kept['fedavg-grpo'].x[-1]:.0f} MB", "muted", anchor="end")
     return drawing
 
