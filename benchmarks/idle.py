@@ -1,6 +1,6 @@
 """A federation whose clients do not learn: the cost of its rounds is the federation's own cost.
 
-Every client adds a number of its own to each weight, as if it had trained. The time of this addition is not counted.
+Every client adds a different number to each weight, as if it had trained. The time of this addition is not counted.
 """
 
 from __future__ import annotations

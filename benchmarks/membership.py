@@ -57,7 +57,7 @@ class AttackResult:
 
 
 Evidence = dict[int, tuple[dict[str, list[float]], dict[str, list[float]]]]
-"""For each client, the scores of its own tasks and of tasks that no client holds, one score for every update."""
+"""For each client, the scores of its tasks and of tasks that no client holds, one score for every update."""
 
 
 class Attacker:

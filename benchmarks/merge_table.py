@@ -4,7 +4,7 @@
 
 In every world the clients train under FedIT, and the adapters that they return in a round are kept. Then every rule combines the
 same adapters, and its policy plays the same held-out tasks. So rows differ only in the rule, and not in chance. The situations
-are the first and the third round of 20 local steps, one round of 80, a matrix A of its own for each client, different ranks, and
+are the first and the third round of 20 local steps, one round of 80, a separate matrix A for each client, different ranks, and
 clients that are alike. Hypotheses, set-up and table: docs/experiments/averaging-lora.md.
 
 `length` is the length of the policy's change, and `gap` its distance from the mean of the clients' changes. The unit of both is

@@ -3,7 +3,7 @@
     python -m benchmarks records-rules
 
 A sixth of the questions are of the kind `rule`. Each client's policy played these questions on the client's own databases, under
-the rules of its own house. The table goes to `docs/experiments/records.md`; `quick` reads one run of each row.
+the rules of its house. The table goes to `docs/experiments/records.md`; `quick` reads one run of each row.
 """
 
 from __future__ import annotations

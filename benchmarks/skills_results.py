@@ -34,7 +34,7 @@ FIGURES = "figures"
 
 @dataclass(frozen=True)
 class Skill:
-    """A category of a row or, if every seed has a world of its own, all categories of a kind: their procedure, whether they have
+    """A category of a row or, if every seed has a separate world, all categories of a kind: their procedure, whether they have
     a misconception, and success before and after training, as means over seeds."""
 
     procedure: str

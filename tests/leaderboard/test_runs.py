@@ -21,6 +21,7 @@ from fedagentgym.agents.players.endpoint import EndpointError
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
 from fedagentgym.base.statistics import MIN_REPLICATES
 from fedagentgym.cli.main import main
+from fedagentgym.envs.make import env_class
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.estimate.hours import GPUS
 from fedagentgym.experiment.run import train
@@ -257,6 +258,14 @@ def test_a_suite_whose_tasks_are_others_does_not_start() -> None:
     plain["scenarios"]["uniform"]["pool"] = "sha256:" + "0" * 64
     with pytest.raises(DataError, match="are about other tasks than these"):
         open_scenario(Suite.load(plain), "uniform")
+
+
+def test_a_test_split_by_another_name_chooses_no_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = load_suite("smoke").model_dump(mode="json", exclude_unset=True)
+    monkeypatch.setattr(env_class("fedagentgym/Guess-v0"), "split_aliases", {"exam": "test"})
+    opened = open_scenario(Suite.load({**plain, "selection": {**plain["selection"], "split": "exam"}}), "uniform")
+    with pytest.raises(OptionError, match=r"selection\.split is exam: a test split chooses no round"):
+        opened.check_held_out()
 
 
 @pytest.mark.parametrize("change", ["env.options.seed=3", "evaluation.tasks=2", "seed=5", "partition.clients=2"])
