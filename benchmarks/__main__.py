@@ -20,6 +20,7 @@ from fedagentgym.cli.guard import run_guarded
 BENCHMARKS = Registry(
     "benchmark",
     {
+        "adapter-steps": "benchmarks.adapter_steps:run",
         "alfworld": "benchmarks.alfworld:run",
         "alfworld-houses": "benchmarks.alfworld:run_houses",
         "audit": "benchmarks.audit:run",

@@ -36,7 +36,7 @@ from fedagentgym.base.progress import show_progress
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
-from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.config import RunConfig, load_config
 from fedagentgym.experiment.opened import Run
 from fedagentgym.federation.algorithm import FederationSettings, Round, ServerState
 from fedagentgym.federation.backends.in_process import SequentialBackend
@@ -160,9 +160,7 @@ def run(quick: bool = False) -> list[Measurement]:
 
 def measure(situation: Situation, world: int, *, quick: bool = False) -> dict[str, dict[str, Outcome]]:
     """The outcome of every rule in a world, by the name of the round whose adapters are combined."""
-    adapter = f"agent.adapter={{rank: {situation.rank}, alpha: {2 * situation.rank}}}"
-    changes = [*make_world(world, situation.source), adapter, f"learning.learning_rate={RATE}", "evaluation=null"]
-    config = load_config(situation.source, [*changes, *(QUICK_CHANGES if quick else ())])
+    config = make_config(situation.source, world, rank=situation.rank, changes=QUICK_CHANGES if quick else ())
     with tempfile.TemporaryDirectory() as scratch:
         opened = Run.open(config, Path(scratch))
         settings = FedITSettings(local_steps=situation.steps, **situation.training)
@@ -175,6 +173,13 @@ def measure(situation: Situation, world: int, *, quick: bool = False) -> dict[st
             name: dict(merge(opened, recorder.kept[number], situation.rules, env, tasks, world))
             for number, name in situation.kept.items()
         }
+
+
+def make_config(source: str, world: int, *, rank: int, changes: Sequence[str]) -> RunConfig:
+    """The configuration of a run in a world, with an adapter of a rank and no evaluation."""
+    adapter = f"agent.adapter={{rank: {rank}, alpha: {2 * rank}}}"
+    always = (*make_world(world, source), adapter, f"learning.learning_rate={RATE}", "evaluation=null")
+    return load_config(source, [*always, *changes])
 
 
 def merge(

@@ -57,6 +57,7 @@ LONG = {
 }
 """The quick forms of measurements whose numbers are checked; with the reason, those that take above ten seconds."""
 OTHERS = {
+    "adapter-steps": "pretrains and trains",
     "cells-again": "plays a run of every committed suite",
     "generalisation": "plays every environment's experts",
     "evolution-strategies": "trains",

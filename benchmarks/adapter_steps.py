@@ -1,0 +1,125 @@
+"""How far the rules that average adapters move the policy in every round, and how far from the mean of the clients' changes.
+
+    python -m benchmarks adapter-steps
+
+Every rule trains by itself, as in the suites: four rounds of 20 local steps, sixteen of five, and four of 20 where clients are
+alike. Lengths and gaps are those of the merge table (`benchmarks/merge_table.py`). FedEx-LoRA, FLoRA and merging end at the mean
+by construction and are not in the table. Table: docs/experiments/averaging-lora.md.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.findings import Findings, write_place
+from benchmarks.measurement import Measurement
+from benchmarks.merge_table import PAGE, QUICK, QUICK_CHANGES, RULES, SOURCE, WORLDS, make_config, read_products
+from fedagentgym.algorithms.averaging import AcceptedReply
+from fedagentgym.algorithms.base import get_algorithm_class
+from fedagentgym.base.progress import show_progress
+from fedagentgym.experiment.opened import Run
+from fedagentgym.federation.algorithm import FederationSettings, Round, ServerState
+from fedagentgym.federation.backends.in_process import SequentialBackend
+from fedagentgym.federation.message import Parameters
+from fedagentgym.federation.round import ServerConfig, run_rounds
+
+PLACE = "adapter-steps"
+TRAINED = ("FedIT", "FedIT x 2", "rank-4 SVD", "RAM, density 0.2", "RAM+, density 0.2")
+"""Rules of the merge table whose change is not the mean."""
+
+
+class Situation(NamedTuple):
+    """A schedule: local steps of a round, and the rounds that are shown."""
+
+    source: str
+    steps: int
+    shown: Sequence[int]
+
+
+SITUATIONS: Mapping[str, Situation] = {
+    "four rounds of 20": Situation(SOURCE, 20, (1, 2, 3, 4)),
+    "sixteen rounds of 5": Situation(SOURCE, 5, (1, 4, 8, 16)),
+    "clients alike, four rounds of 20": Situation(f"{SOURCE},iid", 20, (1, 2, 3, 4)),
+}
+
+
+class Step(NamedTuple):
+    """The length of a round's change of the policy and its distance from the mean, in lengths of the mean."""
+
+    length: float
+    gap: float
+
+
+def run(quick: bool = False) -> list[Measurement]:
+    """Length and gap of every round of five rules, in four worlds; about half an hour of one core. Writes the page."""
+    worlds = (0,) if quick else WORLDS
+    situations = {"two rounds": Situation(QUICK.source, 1, (1, 2))} if quick else SITUATIONS
+    tables = {}
+    with show_progress("adapter steps", total=len(worlds) * len(situations) * len(TRAINED)) as bar:
+        for place, situation in situations.items():
+            rows = {}
+            for rule in TRAINED:
+                found = []
+                for world in worlds:
+                    found.append(measure(rule, situation, world, quick=quick))
+                    bar.advance(world=str(world))
+                rows[rule] = np.mean(found, axis=0)
+            tables[place] = tabulate(rows, situation.shown)
+    if not quick:
+        shown = [f"{place[0].upper()}{place[1:]}:\n\n{table.to_markdown()}\n" for place, table in tables.items()]
+        write_place(PAGE, PLACE, "\n".join(shown))
+    return [
+        Measurement(f"{place}, {one.name}", one.value, one.unit)
+        for place, table in tables.items()
+        for one in table.to_measurements()
+    ]
+
+
+def measure(rule: str, situation: Situation, world: int, *, quick: bool = False) -> list[Step]:
+    """The steps of a rule's run in a world, in the rounds that are shown."""
+    config = make_config(situation.source, world, rank=4, changes=QUICK_CHANGES if quick else ())
+    with tempfile.TemporaryDirectory() as scratch:
+        opened = Run.open(config, Path(scratch))
+        algorithm = make_recorder({**RULES[rule], "local_steps": situation.steps}, opened)
+        plan = ServerConfig(Path(scratch), world, FederationSettings(rounds=max(situation.shown)))
+        run_rounds(algorithm, SequentialBackend(algorithm, Path(scratch) / "states"), plan)
+    return [algorithm.steps[number] for number in situation.shown]
+
+
+def make_recorder(plain: Mapping[str, Any], run: Run) -> Any:
+    """The algorithm of some settings, which also keeps the step of every round as `steps`."""
+    cls: Any = get_algorithm_class(plain)
+
+    class Recorder(cls):  # type: ignore[misc]
+        def combine(
+            self, state: ServerState, used: Sequence[AcceptedReply], updates: Iterator[Parameters], this_round: Round
+        ) -> ServerState:
+            held = [{name: np.array(value) for name, value in update.items()} for update in updates]
+            after: ServerState = super().combine(state, used, iter(held), this_round)
+            self.steps[this_round.number] = find_step(state, held, after)
+            return after
+
+    algorithm = Recorder(cls.settings_class.load(dict(plain), "algorithm"), run.runtime)
+    algorithm.steps = {}
+    return algorithm
+
+
+def find_step(before: ServerState, updates: Sequence[Parameters], after: ServerState) -> Step:
+    """The step that a round made, against the mean of what its clients made of the adapter that they began with."""
+    start = read_products(ServerState(before.parameters))
+    mean = np.mean([read_products(ServerState(update)) - start for update in updates], axis=0)
+    moved = read_products(after) - read_products(before)
+    unit = np.linalg.norm(mean)
+    return Step(float(np.linalg.norm(moved) / unit), float(np.linalg.norm(moved - mean) / unit))
+
+
+def tabulate(rows: Mapping[str, Any], shown: Sequence[int]) -> Findings:
+    """Means over worlds, a column for each round."""
+    columns = {f"{measure}, round {number}": ".2f" for measure in Step._fields for number in shown}
+    cells = {name: tuple(float(cell) for cell in steps.T.ravel()) for name, steps in rows.items()}
+    return Findings("rule", columns, cells)
