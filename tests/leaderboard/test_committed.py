@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from benchmarks.excerpts import fill_page
+from fedagentgym.base.statistics import CONFIDENCE
 from fedagentgym.cli.main import main
 from fedagentgym.leaderboard.entries import make_agent_entry
 from fedagentgym.leaderboard.page.tables import READY, list_overview
@@ -16,6 +17,9 @@ from fedagentgym.leaderboard.results import Result, name_run, read_suites
 from fedagentgym.leaderboard.suite import load_suite, open_scenario
 from fedagentgym.leaderboard.verify import verify
 from fedagentgym.learning.recipe import load_recipe
+from fedagentgym.learning.trajectory import group_by_task, read_lines
+from fedagentgym.runs.claims import compare, measure_groups
+from fedagentgym.runs.folder import RANKED
 from tests.committed import RESULTS, VERIFIED, needs_all_results
 from tests.leaderboard.recount import recount
 
@@ -27,6 +31,19 @@ ARCHIVES = sorted(RESULTS.glob("*/*.zip"))
 def test_a_committed_result_is_verified(archive: Path) -> None:
     found, written = verify(archive), Result(archive, [VERIFIED]).verification
     assert found.replayed and written is not None and written.claims == found.claims
+
+
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_the_numbers_of_a_committed_run_follow_from_its_episodes(archive: Path) -> None:
+    """A change of the statistics under which committed results would be refuted is found without a replay."""
+    result = Result(archive)
+    with result.open_run(result.keys[0]) as run:
+        written = run.record.ranked
+        assert written is not None
+        groups = group_by_task(line.trajectory for line in read_lines(run.path / RANKED))
+        found = measure_groups(groups, written.round, written.policy, CONFIDENCE)
+    for part in ("overall", "categories"):
+        compare(part, getattr(found, part), getattr(written, part))
 
 
 @needs_all_results
