@@ -73,6 +73,12 @@ PANELS = (
         "fedit",
         ("flexlora", "fedex", "flora", "merge-long", "ram", "full-weights"),
     ),
+    Panel(
+        "SmolLM2, three rounds of 10 steps",
+        "averaging-lora-small-v1",
+        "fedit",
+        ("flexlora", "fedex", "flora", "merge-long"),
+    ),
 )
 
 PERSONAL = Panel(
