@@ -1,4 +1,4 @@
-"""How far the rules that average adapters move the policy in every round, and how far from the mean of the clients' changes.
+"""The length of the policy's change in every round under rules that average adapters, and its gap to the clients' mean change.
 
     python -m benchmarks adapter-steps
 
