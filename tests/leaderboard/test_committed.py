@@ -120,7 +120,8 @@ def test_models_that_were_not_played_cost_what_the_plan_says(capsys: pytest.Capt
 def test_readme_and_docs_show_what_the_page_of_the_results_has(root: Path, tmp_path: Path) -> None:
     line = ["leaderboard", "build", str(RESULTS), "--verified", str(VERIFIED), "--link", "x"]
     assert main([*line, "--out", str(tmp_path)]) == 0
-    assert sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()) < 10e6
+    played = {archive.parent.name for archive in ARCHIVES}  # a suite adds less than a megabyte
+    assert sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()) < 1e6 * len(played)
     for page in (root / "README.md", *(root / "docs" / "experiments").glob("*.md")):
         text = page.read_text("utf-8")
         assert text == fill_page(text, tmp_path), f"{page.name}: run make leaderboard"
