@@ -187,7 +187,7 @@ def try_own_agent() -> None:
     said = read_output("train", "own.yaml")
     assert "making" not in said
     again = re.search(r"play it again: fedagentgym (eval --run \S+)", said)
-    assert again is not None and "found the same" in read_output(*again.group(1).split())
+    assert again is not None and "recorded the same" in read_output(*again.group(1).split())
     said = read_output(
         *("train", "own.yaml", "--set", "warm_start={episodes: 40, steps: 4}", "--out", "made", "--force")
     )
