@@ -1,7 +1,7 @@
 """The first hour of newcomers who follow only the pages: the blocks of a page are run in an empty folder, and nothing else is.
 
 The blocks of Python of a page's sections are run as one program, and then the blocks of the shell as one script. A block whose
-first line says `the whole of NAME` is also written to the file NAME. The time of installation is not counted.
+first line ends with `# NAME.py` is also written to the file NAME.py. The time of installation is not counted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.measurement import Measurement
 from fedagentgym.base.errors import DataError
 
 BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-WHOLE_FILE = re.compile(r".*# the whole of (\S+)$")
+WHOLE_FILE = re.compile(r".*# (\S+\.py)$")
 MAX_SECONDS = 900
 """Seconds after which a newcomer gives up."""
 
