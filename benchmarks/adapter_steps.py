@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.findings import Findings, write_place
+from benchmarks.findings import Findings, list_measurements, write_tables
 from benchmarks.measurement import Measurement
-from benchmarks.merge_table import PAGE, QUICK, QUICK_CHANGES, RULES, SOURCE, WORLDS, make_config, read_products
+from benchmarks.merge_table import PAGE, QUICK, QUICK_CHANGES, RULES, SOURCE, WORLDS, Step, find_step, make_config
 from fedagentgym.algorithms.averaging import AcceptedReply
 from fedagentgym.algorithms.base import get_algorithm_class
 from fedagentgym.base.progress import show_progress
@@ -48,13 +48,6 @@ SITUATIONS: Mapping[str, Situation] = {
 }
 
 
-class Step(NamedTuple):
-    """The length of a round's change of the policy and its distance from the mean, in lengths of the mean."""
-
-    length: float
-    gap: float
-
-
 def run(quick: bool = False) -> list[Measurement]:
     """Length and gap of every round of five rules, in four worlds; about half an hour of one core. Writes the page."""
     worlds = (0,) if quick else WORLDS
@@ -71,13 +64,8 @@ def run(quick: bool = False) -> list[Measurement]:
                 rows[rule] = np.mean(found, axis=0)
             tables[place] = tabulate(rows, situation.shown)
     if not quick:
-        shown = [f"{place[0].upper()}{place[1:]}:\n\n{table.to_markdown()}\n" for place, table in tables.items()]
-        write_place(PAGE, PLACE, "\n".join(shown))
-    return [
-        Measurement(f"{place}, {one.name}", one.value, one.unit)
-        for place, table in tables.items()
-        for one in table.to_measurements()
-    ]
+        write_tables(PAGE, PLACE, tables)
+    return list_measurements(tables)
 
 
 def measure(rule: str, situation: Situation, world: int, *, quick: bool = False) -> list[Step]:
@@ -107,15 +95,6 @@ def make_recorder(plain: Mapping[str, Any], run: Run) -> Any:
     algorithm = Recorder(cls.settings_class.load(dict(plain), "algorithm"), run.runtime)
     algorithm.steps = {}
     return algorithm
-
-
-def find_step(before: ServerState, updates: Sequence[Parameters], after: ServerState) -> Step:
-    """The step that a round made, against the mean of what its clients made of the adapter that they began with."""
-    start = read_products(ServerState(before.parameters))
-    mean = np.mean([read_products(ServerState(update)) - start for update in updates], axis=0)
-    moved = read_products(after) - read_products(before)
-    unit = np.linalg.norm(mean)
-    return Step(float(np.linalg.norm(moved) / unit), float(np.linalg.norm(moved - mean) / unit))
 
 
 def tabulate(rows: Mapping[str, Any], shown: Sequence[int]) -> Findings:

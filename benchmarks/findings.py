@@ -42,6 +42,21 @@ class Findings:
         ]
 
 
+def write_tables(page: Path, name: str, tables: Mapping[str, Findings]) -> None:
+    """Write tables with their titles between the markers of a name on a page."""
+    parts = [f"{title[0].upper()}{title[1:]}:\n\n{table.to_markdown()}\n" for title, table in tables.items()]
+    write_place(page, name, "\n".join(parts))
+
+
+def list_measurements(tables: Mapping[str, Findings]) -> list[Measurement]:
+    """Every number of the tables, under the title of its table."""
+    return [
+        Measurement(f"{title}, {one.name}", one.value, one.unit)
+        for title, table in tables.items()
+        for one in table.to_measurements()
+    ]
+
+
 def write_place(page: Path, name: str, content: str) -> None:
     """Write content between the markers of a name on a page."""
     write_atomic(page, fill_place(page.read_text("utf-8"), name, content))

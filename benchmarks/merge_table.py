@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import ROOT
-from benchmarks.findings import Findings, write_place
+from benchmarks.findings import Findings, list_measurements, write_tables
 from benchmarks.measurement import Measurement
 from benchmarks.skills_worlds import make_world
 from fedagentgym.agents.model.names import BASE
@@ -111,6 +111,13 @@ class Kept(NamedTuple):
     this_round: Round
 
 
+class Step(NamedTuple):
+    """The length of a round's change of the policy and its distance from the mean, in lengths of the mean."""
+
+    length: float
+    gap: float
+
+
 class Outcome(NamedTuple):
     """The success of a rule's policy, the length of its change, and its gap to the exact mean."""
 
@@ -149,13 +156,8 @@ def run(quick: bool = False) -> list[Measurement]:
                 bar.advance(world=str(world))
     findings = {place: tabulate(rows) for place, rows in found.items()}
     if not quick:
-        tables = [f"{place[0].upper()}{place[1:]}:\n\n{one.to_markdown()}\n" for place, one in findings.items()]
-        write_place(PAGE, PLACE, "\n".join(tables))
-    return [
-        Measurement(f"{place}, {one.name}", one.value, one.unit)
-        for place, table in findings.items()
-        for one in table.to_measurements()
-    ]
+        write_tables(PAGE, PLACE, findings)
+    return list_measurements(findings)
 
 
 def measure(situation: Situation, world: int, *, quick: bool = False) -> dict[str, dict[str, Outcome]]:
@@ -186,8 +188,7 @@ def merge(
     run: Run, kept: Kept, rules: Mapping[str, Mapping[str, Any]], env: TextEnv, tasks: EvaluationSettings, world: int
 ) -> Iterator[tuple[str, Outcome]]:
     """The outcome of the policy before the round, and of every rule's policy."""
-    seed, before = derive(world, "merge"), read_products(kept.state)
-    mean = np.mean([read_products(ServerState(update)) - before for update in kept.updates], axis=0)
+    seed = derive(world, "merge")
     success = evaluate(run.runtime.load_weights(kept.state.parameters), env, tasks, seed=seed).overall["success"].mean
     yield START, Outcome(success, 0.0, 1.0)
     longest = 1.0
@@ -196,12 +197,19 @@ def merge(
         cls = get_algorithm_class(given)
         algorithm: Any = cls(cls.settings_class.load(given, "algorithm"), run.runtime)
         after = algorithm.combine(kept.state, kept.used, iter(kept.updates), kept.this_round)
-        moved = read_products(after) - before
-        length = float(np.linalg.norm(moved) / np.linalg.norm(mean))
-        gap = float(np.linalg.norm(moved - mean) / np.linalg.norm(mean))
+        length, gap = find_step(kept.state, kept.updates, after)
         longest = length if name == RAM else longest
         player = run.runtime.load_weights(algorithm.policy_parameters(after))
         yield name, Outcome(evaluate(player, env, tasks, seed=seed).overall["success"].mean, length, gap)
+
+
+def find_step(before: ServerState, updates: Sequence[Parameters], after: ServerState) -> Step:
+    """The step that a round made, against the mean of what its clients made of the adapter that they began with."""
+    start = read_products(ServerState(before.parameters))
+    mean = np.mean([read_products(ServerState(update)) - start for update in updates], axis=0)
+    moved = read_products(after) - read_products(before)
+    unit = np.linalg.norm(mean)
+    return Step(float(np.linalg.norm(moved) / unit), float(np.linalg.norm(moved - mean) / unit))
 
 
 def read_products(state: ServerState) -> NDArray[np.float64]:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.adapter_steps import find_step, make_recorder
-from benchmarks.merge_table import QUICK, QUICK_CHANGES, make_config
+from benchmarks.adapter_steps import make_recorder
+from benchmarks.merge_table import QUICK, QUICK_CHANGES, find_step, make_config
 from fedagentgym.agents.model.names import HIGH, LOW
 from fedagentgym.experiment.opened import Run
 from fedagentgym.federation.algorithm import FederationSettings, ServerState
