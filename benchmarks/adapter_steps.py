@@ -10,7 +10,7 @@ by construction and are not in the table. Table: docs/experiments/averaging-lora
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,15 +18,20 @@ import numpy as np
 
 from benchmarks.findings import Findings, list_measurements, write_tables
 from benchmarks.measurement import Measurement
-from benchmarks.merge_table import PAGE, QUICK, QUICK_CHANGES, RULES, SOURCE, WORLDS, Step, find_step, make_config
-from fedagentgym.algorithms.averaging import AcceptedReply
-from fedagentgym.algorithms.base import get_algorithm_class
+from benchmarks.merge_table import (
+    PAGE,
+    QUICK,
+    QUICK_CHANGES,
+    RULES,
+    SOURCE,
+    WORLDS,
+    Step,
+    find_step,
+    make_config,
+    play_rounds,
+)
 from fedagentgym.base.progress import show_progress
 from fedagentgym.experiment.opened import Run
-from fedagentgym.federation.algorithm import FederationSettings, Round, ServerState
-from fedagentgym.federation.backends.in_process import SequentialBackend
-from fedagentgym.federation.message import Parameters
-from fedagentgym.federation.round import ServerConfig, run_rounds
 
 PLACE = "adapter-steps"
 TRAINED = ("FedIT", "FedIT x 2", "rank-4 SVD", "RAM, density 0.2", "RAM+, density 0.2")
@@ -73,28 +78,10 @@ def measure(rule: str, situation: Situation, world: int, *, quick: bool = False)
     config = make_config(situation.source, world, rank=4, changes=QUICK_CHANGES if quick else ())
     with tempfile.TemporaryDirectory() as scratch:
         opened = Run.open(config, Path(scratch))
-        algorithm = make_recorder({**RULES[rule], "local_steps": situation.steps}, opened)
-        plan = ServerConfig(Path(scratch), world, FederationSettings(rounds=max(situation.shown)))
-        run_rounds(algorithm, SequentialBackend(algorithm, Path(scratch) / "states"), plan)
-    return [algorithm.steps[number] for number in situation.shown]
-
-
-def make_recorder(plain: Mapping[str, Any], run: Run) -> Any:
-    """The algorithm of some settings, which also keeps the step of every round as `steps`."""
-    cls: Any = get_algorithm_class(plain)
-
-    class Recorder(cls):  # type: ignore[misc]
-        def combine(
-            self, state: ServerState, used: Sequence[AcceptedReply], updates: Iterator[Parameters], this_round: Round
-        ) -> ServerState:
-            held = [{name: np.array(value) for name, value in update.items()} for update in updates]
-            after: ServerState = super().combine(state, used, iter(held), this_round)
-            self.steps[this_round.number] = find_step(state, held, after)
-            return after
-
-    algorithm = Recorder(cls.settings_class.load(dict(plain), "algorithm"), run.runtime)
-    algorithm.steps = {}
-    return algorithm
+        plain = {**RULES[rule], "local_steps": situation.steps}
+        rounds = play_rounds(plain, opened, seed=world, rounds=max(situation.shown), folder=Path(scratch))
+    shown = [rounds[number] for number in situation.shown]
+    return [find_step(one.state, one.updates, one.after) for one in shown]
 
 
 def tabulate(rows: Mapping[str, Any], shown: Sequence[int]) -> Findings:

@@ -31,7 +31,6 @@ from fedagentgym.agents.model.names import BASE
 from fedagentgym.algorithms.averaging import AcceptedReply
 from fedagentgym.algorithms.base import get_algorithm_class
 from fedagentgym.algorithms.factors import read_changes, read_pairs
-from fedagentgym.algorithms.fedit import FedIT, FedITSettings
 from fedagentgym.base.progress import show_progress
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
@@ -102,20 +101,21 @@ QUICK = Situation({1: "first round"}, RULES, steps=1, source="tiny-skills")
 QUICK_CHANGES = ("warm_start=null", "learning={group_size: 4, tasks_per_step: 2}")
 
 
-class Kept(NamedTuple):
-    """The arguments of one call of `combine`, with the updates as arrays."""
-
-    state: ServerState
-    used: Sequence[AcceptedReply]
-    updates: Sequence[Parameters]
-    this_round: Round
-
-
 class Step(NamedTuple):
     """The length of a round's change of the policy and its distance from the mean, in lengths of the mean."""
 
     length: float
     gap: float
+
+
+class Combined(NamedTuple):
+    """The arguments of one call of `combine`, with the updates as arrays, and the state that it returned."""
+
+    state: ServerState
+    used: Sequence[AcceptedReply]
+    updates: Sequence[Parameters]
+    this_round: Round
+    after: ServerState
 
 
 class Outcome(NamedTuple):
@@ -124,21 +124,6 @@ class Outcome(NamedTuple):
     success: float
     length: float
     gap: float
-
-
-class Recorder(FedIT):
-    """FedIT that keeps the state and the updates that every round combines."""
-
-    def __init__(self, settings: FedITSettings, run: Run) -> None:
-        super().__init__(settings, run.runtime)
-        self.kept: dict[int, Kept] = {}
-
-    def combine(
-        self, state: ServerState, used: Sequence[AcceptedReply], updates: Iterator[Parameters], this_round: Round
-    ) -> ServerState:
-        held = [{name: np.array(value) for name, value in update.items()} for update in updates]
-        self.kept[this_round.number] = Kept(state, used, held, this_round)
-        return super().combine(state, used, iter(held), this_round)
 
 
 def run(quick: bool = False) -> list[Measurement]:
@@ -165,16 +150,34 @@ def measure(situation: Situation, world: int, *, quick: bool = False) -> dict[st
     config = make_config(situation.source, world, rank=situation.rank, changes=QUICK_CHANGES if quick else ())
     with tempfile.TemporaryDirectory() as scratch:
         opened = Run.open(config, Path(scratch))
-        settings = FedITSettings(local_steps=situation.steps, **situation.training)
-        recorder = Recorder(settings, opened)
-        plan = ServerConfig(Path(scratch), world, FederationSettings(rounds=max(situation.kept)))
-        run_rounds(recorder, SequentialBackend(recorder, Path(scratch) / "states"), plan)
+        plain = {**RULES[MEAN], "local_steps": situation.steps, **situation.training}
+        rounds = play_rounds(plain, opened, seed=world, rounds=max(situation.kept), folder=Path(scratch))
         env = open_env(config.env.id, **{**opened.runtime.client_split.options, "split": "test"})
         tasks = EvaluationSettings(split="test", tasks=8 if quick else 640, temperature=1.0, parallel_episodes=320)
         return {
-            name: dict(merge(opened, recorder.kept[number], situation.rules, env, tasks, world))
+            name: dict(merge(opened, rounds[number], situation.rules, env, tasks, world))
             for number, name in situation.kept.items()
         }
+
+
+def play_rounds(plain: Mapping[str, Any], run: Run, *, seed: int, rounds: int, folder: Path) -> dict[int, Combined]:
+    """Train with the algorithm of some settings for a number of rounds; returns what it combined in each round."""
+    cls: Any = get_algorithm_class(plain)
+    combined: dict[int, Combined] = {}
+
+    class Recorder(cls):  # type: ignore[misc]
+        def combine(
+            self, state: ServerState, used: Sequence[AcceptedReply], updates: Iterator[Parameters], this_round: Round
+        ) -> ServerState:
+            held = [{name: np.array(value) for name, value in update.items()} for update in updates]
+            after: ServerState = super().combine(state, used, iter(held), this_round)
+            combined[this_round.number] = Combined(state, used, held, this_round, after)
+            return after
+
+    algorithm = Recorder(cls.settings_class.load(dict(plain), "algorithm"), run.runtime)
+    plan = ServerConfig(folder, seed, FederationSettings(rounds=rounds))
+    run_rounds(algorithm, SequentialBackend(algorithm, folder / "states"), plan)
+    return combined
 
 
 def make_config(source: str, world: int, *, rank: int, changes: Sequence[str]) -> RunConfig:
@@ -185,7 +188,12 @@ def make_config(source: str, world: int, *, rank: int, changes: Sequence[str]) -
 
 
 def merge(
-    run: Run, kept: Kept, rules: Mapping[str, Mapping[str, Any]], env: TextEnv, tasks: EvaluationSettings, world: int
+    run: Run,
+    kept: Combined,
+    rules: Mapping[str, Mapping[str, Any]],
+    env: TextEnv,
+    tasks: EvaluationSettings,
+    world: int,
 ) -> Iterator[tuple[str, Outcome]]:
     """The outcome of the policy before the round, and of every rule's policy."""
     seed = derive(world, "merge")

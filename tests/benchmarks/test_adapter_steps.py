@@ -9,13 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.adapter_steps import make_recorder
-from benchmarks.merge_table import QUICK, QUICK_CHANGES, find_step, make_config
+from benchmarks.merge_table import QUICK, QUICK_CHANGES, find_step, make_config, play_rounds
 from fedagentgym.agents.model.names import HIGH, LOW
 from fedagentgym.experiment.opened import Run
-from fedagentgym.federation.algorithm import FederationSettings, ServerState
-from fedagentgym.federation.backends.in_process import SequentialBackend
-from fedagentgym.federation.round import ServerConfig, run_rounds
+from fedagentgym.federation.algorithm import ServerState
 
 
 @pytest.mark.parametrize(
@@ -30,12 +27,10 @@ def test_exact_rules_move_by_the_mean_in_every_round(
     plain: Mapping[str, Any], length: float, gap: float, tmp_path: Path
 ) -> None:
     run = Run.open(make_config(QUICK.source, 0, rank=2, changes=QUICK_CHANGES), tmp_path / "run")
-    algorithm = make_recorder({**plain, "local_steps": 1}, run)
-    plan = ServerConfig(tmp_path / "run", 0, FederationSettings(rounds=2))
-    run_rounds(algorithm, SequentialBackend(algorithm, tmp_path / "states"), plan)
-    assert list(algorithm.steps) == [1, 2]
-    for step in algorithm.steps.values():
-        np.testing.assert_allclose(step, (length, gap), atol=1e-5)
+    rounds = play_rounds({**plain, "local_steps": 1}, run, seed=0, rounds=2, folder=tmp_path / "run")
+    assert list(rounds) == [1, 2]
+    for one in rounds.values():
+        np.testing.assert_allclose(find_step(one.state, one.updates, one.after), (length, gap), atol=1e-5)
 
 
 def test_a_step_is_measured_on_products() -> None:
