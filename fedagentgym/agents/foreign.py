@@ -6,7 +6,8 @@ those, on the command line or in a configuration.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -56,3 +57,21 @@ def find_agents(settings: object, where: str) -> Iterator[tuple[str, AgentSettin
             yield from find_agents(one, where)
     for key, value in inside:
         yield from find_agents(value, f"{where}.{key}")
+
+
+def replace_agents(settings: Any, change: Callable[[AgentSettings], AgentSettings]) -> Any:
+    """A tree of settings in which `change` replaced every agent that `find_agents` finds. Parts without a changed agent are the
+    same objects."""
+    if isinstance(settings, AgentSettings):
+        return change(settings)
+    if isinstance(settings, BaseModel):
+        new = {key: replace_agents(value, change) for key, value in settings}
+        changed = {key: value for key, value in new.items() if value is not getattr(settings, key)}
+        return settings.model_copy(update=changed) if changed else settings
+    if isinstance(settings, Mapping):
+        new = {key: replace_agents(value, change) for key, value in settings.items()}
+        return new if any(new[key] is not value for key, value in settings.items()) else settings
+    if isinstance(settings, list | tuple):
+        each = [replace_agents(one, change) for one in settings]
+        return type(settings)(each) if any(a is not b for a, b in zip(each, settings, strict=True)) else settings
+    return settings

@@ -138,7 +138,7 @@ class AdapterStep:
             mean.add(update, weight)
         parameters, moments = mean.compute(), dict(state.optimizer)
         before_base, base = state.memory.get(BASE, {}), dict[str, Array]()
-        before, means, names = read_pairs(state.parameters), read_pairs(mean.compute()), pair_factors(parameters)
+        before, means, names = read_pairs(state.parameters), read_pairs(parameters), pair_factors(parameters)
         clients = [read_pairs(update) for update in self._updates]
         if rule.step != 1 or rule.momentum > 0:
             wide = mean.compute(narrow=False)

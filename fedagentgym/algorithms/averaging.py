@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from numbers import Real
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -46,6 +45,7 @@ from fedagentgym.federation.aggregation import (
     Mean,
     UpdateStore,
     WeightedMean,
+    are_weights,
     begin_aggregation,
     compute_weights,
     step_server,
@@ -171,13 +171,6 @@ class Replies:
         """The parameters of the used replies in their order, or the set of arrays `name` of each reply. They can be read once,
         while the context is open."""
         return self.stores[name].take([reply.client for reply in self.used])
-
-
-def _are_weights(found: Any, count: int) -> bool:
-    """Return whether `found` is a sequence of `count` weights: finite numbers of at least 0."""
-    if not isinstance(found, Sequence | np.ndarray) or len(found) != count:
-        return False
-    return all(isinstance(weight, Real) and 0 <= float(weight) < float("inf") for weight in found)
 
 
 class AveragingSteps(BaseAlgorithm[L]):
@@ -380,7 +373,7 @@ class AveragingSteps(BaseAlgorithm[L]):
             return state
         else:
             weights = self.client_weights(used, this_round)
-            if not _are_weights(weights, len(used)):
+            if not are_weights(weights, len(used)):
                 raise OptionError(
                     f"client_weights of {settings.name} is to return a number of at least 0 for each of {len(used)} replies, got"
                     f" {show_value(weights)}"

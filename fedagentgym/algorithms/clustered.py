@@ -97,11 +97,11 @@ class Clustered(Averaging[ClusteredSettings]):
         replies = {reply.client: dict(update) for reply, update in zip(used, updates, strict=True)}
         if not replies:
             return state
+        norms = {reply.client: reply.update_norm for reply in used}
         members: list[list[int]] = []
         models: list[Parameters] = []
         for part, model in zip(state.memory[MEMBERS], state.memory[MODELS], strict=True):
             there = [client for client in part if client in replies]
-            norms = {reply.client: reply.update_norm for reply in used}
             clipped = {one: self.settings.checks.clip(model, replies[one], norms[one]) for one in there}
             whole = len(there) == len(part) and this_round.number >= self.settings.split_after
             for group in self._divide(model, clipped) if whole else [list(part)]:

@@ -129,6 +129,19 @@ class EvolutionStrategies(BaseAlgorithm[ESSettings]):
                 "es computes no gradients, so that there is nothing to shard: leave out learning.sharding"
             )
 
+    def check_start(self, asked: int) -> None:
+        """Refuse a run whose rows would be more than a message holds.
+
+        Args:
+            asked: Number of clients that take part in a round.
+        """
+        super().check_start(asked)
+        if (rows := asked * self.runtime.rounds) > MAX_ROWS:
+            raise OptionError(
+                f"es sends a row of scores for every client and round: {self.runtime.rounds:,} rounds of {asked:,} clients are"
+                f" {rows:,} rows, at most {MAX_ROWS:,} are possible"
+            )
+
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         rows, population = Rows.make_forms(self.settings.population), self.settings.population
         reply = Form(

@@ -31,7 +31,7 @@ from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.protocols import ComparesAnswers
 from fedagentgym.envs.tasks import Task, to_plain_payload
-from fedagentgym.learning.advantages import Deviation
+from fedagentgym.learning.advantages import EPSILON, Deviation
 from fedagentgym.learning.rollouts import Rollouts, collect
 from fedagentgym.learning.state import SiteState, get_trainable_policy
 from fedagentgym.learning.trajectory import (
@@ -52,7 +52,6 @@ Detail = Literal["actions", "tokens", "replies"]
 Aggregate = Literal["pool", "per_expert", "split"]
 TASK_BYTES = 1 << 15
 """Maximum size of a question in a message."""
-EPSILON = 1e-6
 HOLDER = 2.0
 """Added to the competence (at most 1) of clients that hold a question, so that they come first."""
 

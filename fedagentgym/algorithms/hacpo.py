@@ -31,6 +31,7 @@ from fedagentgym.algorithms.sharing import Answers, Chosen, Sharing, SharingSett
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream
+from fedagentgym.learning.advantages import EPSILON
 from fedagentgym.learning.losses import GSPO, Clip, PolicyTerms, Tokens
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import FOREIGN, Group, Trajectory, map_tokens_to_turns
@@ -38,7 +39,6 @@ from fedagentgym.learning.trajectory import FOREIGN, Group, Trajectory, map_toke
 if TYPE_CHECKING:
     from fedagentgym.learning.learner import LocalTraining
 
-EPSILON = 1e-6
 MIN_CAPABILITY = 1e-8
 """The capability of a client without a right answer."""
 CAPABILITY = "capability"

@@ -17,6 +17,7 @@ import numpy as np
 from fedagentgym.algorithms.base import BaseAlgorithm, make_algorithm
 from fedagentgym.algorithms.card import CATEGORIES, COUNT, EVALUATION, METRICS, SECTIONS, Card
 from fedagentgym.algorithms.recipe import Owner, admit_recipe
+from fedagentgym.algorithms.reports import PERCENTILE
 from fedagentgym.algorithms.runtime import ExperimentSpec, OwnSites, Runtime, Site
 from fedagentgym.base.errors import FedAgentGymError, OptionError, RefusedError
 from fedagentgym.base.streams import derive
@@ -33,7 +34,6 @@ JOIN, EVALUATE = "join", "evaluate"
 JOIN_CALL, EVALUATE_CALL = 900, 901
 """Numbers of these calls within a round, beyond those of any method."""
 EVALUATION_BYTES = 1 << 16
-PERCENTILE = 10
 OPTIONAL = frozenset({METRICS.kind, COUNT.kind, EVALUATION.kind, CATEGORIES.kind})
 """Kinds of data that a reply leaves out if the owner does not allow them. If any other kind is not allowed, a call is refused."""
 

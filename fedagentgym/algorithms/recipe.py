@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedagentgym.agents.foreign import check_foreign_agent, find_agents
+from fedagentgym.agents.foreign import check_foreign_agent, find_agents, replace_agents
 from fedagentgym.agents.model.store import identify_model
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms.base import BaseAlgorithm, get_algorithm_class, make_algorithm
@@ -86,16 +86,18 @@ def check_recipe(spec: ExperimentSpec) -> None:
 
 def make_recipe(spec: ExperimentSpec) -> ExperimentSpec:
     """The part of a configuration that is sent to nodes, in which digests of files replace the server's model folders."""
-    agent = spec.agent.model_copy(update={"model": _name_model(spec.agent.model)})
-    expert = spec.algorithm.get("expert_agent")
-    algorithm = dict(spec.algorithm)
-    if isinstance(expert, Mapping) and expert.get("model") is not None:
-        algorithm["expert_agent"] = {**expert, "model": _name_model(expert["model"])}
-    return spec.model_copy(update={"agent": agent, "algorithm": algorithm})
+    method = get_algorithm_class(spec.algorithm).settings_class.load(dict(spec.algorithm), "algorithm")
+    named = replace_agents(method, _name_model)
+    plain = named.model_dump(mode="json", exclude_unset=True)
+    changed = {key: plain[key] for key, value in named if value is not getattr(method, key)}
+    sent: ExperimentSpec = replace_agents(spec, _name_model)
+    return sent.model_copy(update={"algorithm": {**spec.algorithm, **changed}})
 
 
-def _name_model(model: str | None) -> str | None:
-    return identify_model(model) if model is not None and Path(model).expanduser().is_dir() else model
+def _name_model(agent: AgentSettings) -> AgentSettings:
+    if agent.model is None or not Path(agent.model).expanduser().is_dir():
+        return agent
+    return agent.model_copy(update={"model": identify_model(agent.model)})
 
 
 def build_algorithm(

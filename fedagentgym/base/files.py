@@ -57,9 +57,12 @@ def atomic_file(path: str | Path, *, mode: int = 0o644) -> Iterator[IO[bytes]]:
     path = Path(path)
     temporary: str | None = None
     try:
-        _refuse_special(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.", suffix=PART)
+        try:
+            _refuse_special(path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.", suffix=PART)
+        except ValueError as error:  # the name holds a null character
+            raise DataError(f"cannot write {format_path(path)}: {_explain(error)}") from error
         with os.fdopen(handle, "w+b") as file:
             yield file
             file.flush()
@@ -68,7 +71,7 @@ def atomic_file(path: str | Path, *, mode: int = 0o644) -> Iterator[IO[bytes]]:
         Path(temporary).replace(path)
         temporary = None
         sync(path.parent)
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise DataError(f"cannot write {format_path(path)}: {_explain(error)}") from error
     finally:
         if temporary is not None:
@@ -248,10 +251,14 @@ def read_jsonl(path: str | Path) -> Iterator[tuple[int, Any]]:
 def read_json_line_texts(path: str | Path, *, halves: bool = False) -> Iterator[tuple[str, Any, str]]:
     """The location, the value and the text of every line of a JSON-lines file; an empty line is an error."""
     for _, where, line in _read_lines(path):
-        value = parse_json(line, where, halves=halves)
-        if not line.endswith(b"\n"):
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{where}: not valid JSON: not UTF-8 text (byte {error.start})") from None
+        value = parse_json(text, where, halves=halves)
+        if not text.endswith("\n"):
             raise DataError(f"{where}: the end of the line is missing")
-        yield where, value, line[:-1].decode("utf-8")
+        yield where, value, text[:-1]
 
 
 def _read_lines(path: str | Path) -> Iterator[tuple[int, str, bytes]]:
@@ -344,6 +351,10 @@ def check_format(found: object, expected: str, where: str, what: str) -> None:
         )
     named = "it names no format" if found is None else f"found {str(found)[:40]!r}"
     raise DataError(f"{where} is not {what} of format {expected!r} ({named})")
+
+
+Stamps = tuple[tuple[str, tuple[int, int, int]], ...]
+"""Files, each with what `stamp_file` returns."""
 
 
 def stamp_file(path: str | Path) -> tuple[int, int, int]:

@@ -120,10 +120,12 @@ def pull_folder(name: str, folder: Path, check: Callable[[Path], object], *, rev
                 )
             check_sizes(name, kind, sizes)
 
-            def fetch() -> None:
+            for path in sizes:
+                (made / path).parent.mkdir(parents=True, exist_ok=True)
+
+            def fetch() -> None:  # makes no folder, so that it fails soon if it is given up and `made` is removed
                 for path in sizes:
                     got = hub.hf_hub_download(name, path, repo_type=kind, revision=about.sha, cache_dir=cache)
-                    (made / path).parent.mkdir(parents=True, exist_ok=True)
                     sizes[path] = Path(shutil.copyfile(got, made / path)).stat().st_size
                     check_sizes(name, kind, sizes)
 

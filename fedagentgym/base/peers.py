@@ -130,6 +130,8 @@ class Answer:
         unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # detects gzip and zlib itself
         for received in self._receive():
             waiting = received
+            if unpacker.eof:
+                raise PeerError("something follows the end of the packed answer")
             while waiting and not unpacker.eof:
                 yield unpacker.decompress(waiting, _PART)
                 waiting = unpacker.unconsumed_tail

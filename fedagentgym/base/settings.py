@@ -44,6 +44,7 @@ from fedagentgym.base.errors import (
     join_names,
     show_value,
 )
+from fedagentgym.base.files import parse_yaml
 from fedagentgym.base.imports import Registry
 
 MAX_BITS = 64
@@ -274,8 +275,6 @@ def list_leaves(value: object, key: str = "") -> Iterator[tuple[str, object]]:
 @lru_cache(maxsize=1024)
 def _parse_assignment(assignment: str) -> tuple[Sequence[str], Any]:
     """The keys and the value of an assignment; cached, since a suite repeats its assignments for every seed."""
-    from fedagentgym.base.files import parse_yaml
-
     path, equals, text = assignment.partition("=")
     keys = path.strip().split(".")
     if not equals or not all(keys):

@@ -148,7 +148,7 @@ def build_record(run: Run, commit: Commit, records: Sequence[Record]) -> RunReco
         algorithm=str(run.config.algorithm["name"]),
         seed=run.config.seed,
         config_digest=run.config.digest,
-        env=describe_env(env, client_split.options, client_split, protections),
+        env=describe_env(env, client_split, protections),
         evaluation_sets=run.describe_sets(),
         client_split=ClientSplitRecord(digest=client_split.digest, clients=len(client_split)),
         agent=describe_agent(run.config.agent, run.agent_note).model_copy(update={"kind": "model"}),

@@ -16,8 +16,9 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
+from numbers import Real
 from types import TracebackType
-from typing import IO, Annotated, ClassVar, Literal, NamedTuple, Protocol
+from typing import IO, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,7 +126,7 @@ class _OnMean(AggregationRule):
     uses_weights: ClassVar[bool] = True
 
     def weigh(self, examples: Sequence[float]) -> list[float]:
-        return [1.0] * len(examples)
+        return [1.0] * len(examples)  # defined here, so that the rule decides the weights and not the method
 
     def begin(self, state: ServerState) -> Accumulator:
         return _MeanStep(state, self)
@@ -251,10 +252,17 @@ def begin_aggregation(rule: AggregationRule, state: ServerState, losses: Sequenc
     return found
 
 
+def are_weights(found: Any, count: int) -> bool:
+    """Return whether `found` is a sequence of `count` weights: finite numbers of at least 0."""
+    if not isinstance(found, Sequence | np.ndarray) or len(found) != count:
+        return False
+    return all(isinstance(weight, Real) and 0 <= float(weight) < float("inf") for weight in found)
+
+
 def compute_weights(rule: AggregationRule, examples: Sequence[float]) -> list[float]:
-    """Return the clients' weights by a rule, and check that its `weigh` returns a number for each."""
+    """Return the clients' weights by a rule, and check that its `weigh` returns a number of at least 0 for each."""
     found = rule.weigh(examples)
-    if not isinstance(found, Sequence | np.ndarray) or len(found) != len(examples):
+    if not are_weights(found, len(examples)):
         raise OptionError(
             f"the aggregation rule {rule.name}: weigh returned {show_value(found)} in place of a number of at least 0 for each"
             f" of {len(examples)} clients"
@@ -435,6 +443,7 @@ class UpdateStore(AbstractContextManager["UpdateStore"]):
             for name, array in parameters.items():
                 places.append(_Place(name, array.dtype, array.shape, offset))
                 offset += self._file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+            self._file.flush()
             self._places[client] = places
         except OSError as error:
             raise DataError(

@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, AllowInfNan, BaseModel, Field, TypeAdapter, ValidationError
 
 from fedagentgym.base.encoding import canonical_json
-from fedagentgym.base.errors import DataError
-from fedagentgym.base.files import append_line, open_plain, parse_json, read_bytes, write_atomic
+from fedagentgym.base.errors import DataError, join_names
+from fedagentgym.base.files import MAX_LINE, append_line, open_plain, parse_json, read_bytes, write_atomic
 from fedagentgym.base.process import get_logger
 from fedagentgym.federation.message import KINDS, Message
 
@@ -79,7 +79,7 @@ def _with_keys(names: Collection[str], *, others: bool = False) -> AfterValidato
 
     def check(found: dict[str, Any]) -> dict[str, Any]:
         if not set(names) <= set(found) or (len(found) > len(names) and not others):
-            raise ValueError("other keys")
+            raise ValueError(f"the keys must be {join_names(names)}{', with any others' if others else ''}")
         return found
 
     return AfterValidator(check)
@@ -197,9 +197,6 @@ def _check_estimates(found: Mapping[str, Any], where: str) -> None:
         raise DataError(f"{where} is malformed: an evaluation counts its tasks and its episodes")
 
 
-_MAX_LINE = 1 << 26
-
-
 def count_episodes(records: Iterable[Mapping[str, Any]]) -> int:
     """The number of episodes that were played in these rounds to learn from or only to be scored, preparation included.
     Evaluations are not counted."""
@@ -256,7 +253,7 @@ def read_metrics_log(path: Path) -> Iterator[Record]:
     if not path.is_file():
         return
     with open_plain(path) as file:
-        while (line := file.readline(_MAX_LINE)).endswith(b"\n"):
+        while (line := file.readline(MAX_LINE)).endswith(b"\n"):
             try:
                 record = parse_json(line, str(path))
             except DataError:

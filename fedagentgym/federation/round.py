@@ -44,6 +44,7 @@ from fedagentgym.federation.message import is_finite
 from fedagentgym.federation.progress import ProgressCallback, ProgressTracker
 from fedagentgym.federation.records import Meter, MetricsLog, Record, add_counts, best_rounds
 from fedagentgym.federation.states import read_state_digests
+from fedagentgym.learning.settings import is_due
 
 log = get_logger(__name__)
 
@@ -302,8 +303,7 @@ def _drop_infinite(numbers: Mapping[str, float]) -> dict[str, float]:
 
 
 def _is_evaluation_due(plan: ServerConfig, number: int) -> bool:
-    last = number == plan.settings.rounds
-    return plan.evaluate is not None and (last or number % max(1, plan.evaluate_every) == 0)
+    return plan.evaluate is not None and is_due(number, plan.evaluate_every, plan.settings.rounds)
 
 
 def _evaluate_and_log(run: OpenRun, commit: Commit) -> Mapping[str, Any] | None:

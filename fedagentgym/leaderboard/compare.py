@@ -329,6 +329,8 @@ def _pair_seeds(played: Sequence[Played], scenarios: Sequence[str]) -> tuple[int
         sorted(set.intersection(*({seed for name, seed in one.episodes if name == scenario} for scenario in scenarios)))
         for one in played
     ]
+    if not all(seeds):
+        raise DataError("an entry has no seed in common among its scenarios: runs are compared seed by seed")
     if not any(one.trained for one in played):
         return 0, seeds
     if all(len(each) == 1 for each in seeds):

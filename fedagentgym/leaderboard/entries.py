@@ -17,8 +17,9 @@ from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import OptionError, unknown_name_error
 from fedagentgym.base.settings import Settings, merge
+from fedagentgym.federation.records import Digest
 from fedagentgym.leaderboard.suite import Suite
-from fedagentgym.runs.record import ENDPOINT, MAX_VALUES, Count, Digest, Name, Text, publish_settings
+from fedagentgym.runs.record import ENDPOINT, MAX_VALUES, Count, Name, Text, publish_settings
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv

@@ -26,8 +26,9 @@ from typing import Any, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from fedagentgym.base.settings import Settings
+from fedagentgym.federation.records import Digest
 from fedagentgym.leaderboard.metrics import Interval, find_metric
-from fedagentgym.runs.record import MAX_VALUES, Digest, Name, Text
+from fedagentgym.runs.record import MAX_VALUES, Name, Text
 
 RATE, TASKS, PUBLIC = "learning.learning_rate", "learning.tasks_per_step", "public_tasks"
 STEPS, ROUNDS = "local_steps", "federation.rounds"

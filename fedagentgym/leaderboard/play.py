@@ -394,8 +394,9 @@ def exchange(one: SuiteRun, store: Path) -> None:
     if len(finished) == len(one.runs) and not whole.is_file():
         join([Result(parts[run.key]) for run in one.runs], whole)
         for part in parts.values():
-            part.unlink()
-        whole.with_suffix("").rmdir()
+            part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # somebody's file is beside the archives
+            whole.with_suffix("").rmdir()
 
 
 def write_weights(one: SuiteRun, folder: Path, trust: Trust = NO_TRUST) -> list[Path]:

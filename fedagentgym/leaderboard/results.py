@@ -27,6 +27,7 @@ from fedagentgym.base.files import find_below, format_path, read_text
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.statistics import Values
 from fedagentgym.base.tables import write_rows
+from fedagentgym.federation.records import Digest
 from fedagentgym.leaderboard.entries import Entry
 from fedagentgym.leaderboard.metrics import Measures
 from fedagentgym.leaderboard.rank import Numbers, measure_entry
@@ -42,7 +43,7 @@ from fedagentgym.runs.folder import (
     parse_document,
     read_document,
 )
-from fedagentgym.runs.record import Digest, Name, RunRecord, Text
+from fedagentgym.runs.record import Name, RunRecord, Text
 
 SUITE, ENTRY = "suite.yaml", "entry.json"
 MAX_SEARCH_DEPTH = 4
@@ -179,10 +180,14 @@ class Result:
         return {key: self._read_record(name_run(key)) for key in self.keys}
 
     def _read_record(self, run: str) -> RunRecord:
+        where = f"{format_path(self.path)}, {run}/{RECORD}"
         if self.archive is None:
-            return RunFolder(self.path / run).record
-        text = self.archive.read_file(run, RECORD, MAX_DOCUMENT_BYTES)
-        return parse_document(RunRecord, text, f"{format_path(self.path)}, {run}/{RECORD}")
+            record = RunFolder(self.path / run).record
+        else:
+            record = parse_document(RunRecord, self.archive.read_file(run, RECORD, MAX_DOCUMENT_BYTES), where)
+        if record.ranked is None or record.tasks is None or not record.ranked.episodes:
+            raise DataError(f"{where}: the run ranks nothing; a result must have ranked episodes")
+        return record
 
     def read_groups(self, key: RunKey) -> tuple[Group, ...]:
         """The ranked episodes of a run, grouped by task, in the order of the tasks' ids."""
@@ -277,7 +282,9 @@ def find_results(place: Path) -> list[Path]:
         file
         for depth in range(1, MAX_SEARCH_DEPTH + 1)
         for file in place.glob("/".join(["*"] * depth) + ".zip")
-        if file.is_file() and not file.is_symlink() and not any(folder in file.parents for folder in folders)
+        if file.is_file()
+        and not any(one.is_symlink() for one in (file, *file.parents[: depth - 1]))
+        and not any(folder in file.parents for folder in folders)
     ]
     return sorted({*folders, *archives})
 

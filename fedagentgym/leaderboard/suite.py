@@ -52,12 +52,13 @@ from fedagentgym.base.files import format_path, parse_yaml, read_json, read_text
 from fedagentgym.base.rounding import count_things, format_fixed
 from fedagentgym.base.settings import Settings, assign
 from fedagentgym.base.statistics import MIN_REPLICATES, find_decidable
+from fedagentgym.federation.records import Digest
 from fedagentgym.leaderboard.grid import TUNED, Choice, Chosen, Tuning
 from fedagentgym.leaderboard.metrics import OWN_REWARDS
 from fedagentgym.learning.settings import OWN_WORLD, TEST_SPLITS, EvaluationSettings, RankingSettings, is_test_split
 from fedagentgym.runs.claims import describe_tasks
 from fedagentgym.runs.folder import read_document
-from fedagentgym.runs.record import Digest, Name, TasksRecord, Text
+from fedagentgym.runs.record import Name, TasksRecord, Text
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv

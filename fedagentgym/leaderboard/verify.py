@@ -236,7 +236,7 @@ def _check_agent(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> 
         raise RefutedError("configuration", f"{where}: a {kind} agent has no weights")
     if many and agent.weights is None:
         raise RefutedError("configuration", f"{where}: a tiny agent names the weights that it played with")
-    about = describe_env(opened.env, opened.options)
+    about = describe_env(opened.env)
     compare_record(where, record, name=expected.name, seed=expected.seed, env=about, algorithm=None)
     found = check_run(run, make_agent_due(held, key, agent), where)
     turns, usage = record.spent.env_steps, record.usage
@@ -311,7 +311,7 @@ def _check_method(held: Held, key: RunKey, run: RunFolder, record: RunRecord) ->
     config = held.configs[key] = check_config(held, key, run, record)
     client_split = opened.client_split
     assert client_split is not None
-    about = describe_env(opened.env, client_split.options, client_split, record.env.protections)
+    about = describe_env(opened.env, client_split, record.env.protections)
     split = ClientSplitRecord(digest=client_split.digest, clients=len(client_split))
     compare_record(where, record, seed=config.seed, env=about, client_split=split, evaluation_sets={}, usage=None)
     found = check_run(run, make_due(held, key, config), where)

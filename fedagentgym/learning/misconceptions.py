@@ -147,7 +147,7 @@ def measure_beliefs(env: EnvLike, groups: Iterable[Group]) -> dict[str, Belief]:
         return {}
     procedures = env.list_procedures()
     found: dict[str, list[tuple[bool, bool]]] = {}
-    for trajectory in (trajectory for group in groups for trajectory in group if group):
+    for trajectory in (trajectory for group in groups for trajectory in group):
         known = procedures.get(trajectory.category)
         if known is None:
             continue

@@ -325,6 +325,8 @@ def check_tokens(groups: Sequence[Group], vocabulary: int, context: int) -> None
     for trajectory in (trajectory for group in groups for trajectory in group):
         if any(turn.tokens < 0 for turn in trajectory.turns):
             raise DataError(f"an answer to {trajectory.task} has a turn with a negative number of tokens")
+        if not trajectory.segments and any(turn.tokens for turn in trajectory.turns):
+            raise DataError(f"an answer to {trajectory.task} has turns with tokens that it does not hold")
         for segment in trajectory.segments:
             ids = np.concatenate([segment.prompt_ids, segment.token_ids, segment.allowed_ids])
             if len(ids) and not (ids.min() >= 0 and ids.max() < vocabulary):

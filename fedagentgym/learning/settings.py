@@ -302,6 +302,11 @@ class EvaluationSet(Settings):
     )
 
 
+def is_due(number: int, every: int, rounds: int) -> bool:
+    """Return whether a round is evaluated: one in `every` rounds is, and the last one of a run."""
+    return number % every == 0 or number == rounds
+
+
 class EvaluationSettings(Settings):
     """The settings of an evaluation: the section `evaluation` of a configuration, and the settings of `evaluate`."""
 
@@ -354,7 +359,7 @@ class EvaluationSettings(Settings):
         Returns:
             True every `every` rounds and after the last.
         """
-        return number % self.every == 0 or number == rounds
+        return is_due(number, self.every, rounds)
 
 
 class RankingSettings(Settings):

@@ -28,12 +28,12 @@ from typing import IO, Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from fedagentgym.base.encoding import bytes_digest
-from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.errors import DataError, OptionError, show_value
 from fedagentgym.base.files import atomic_file, atomic_folder, format_path, open_plain, unpack_parts
 from fedagentgym.base.settings import Settings
+from fedagentgym.federation.records import Digest, fits
 from fedagentgym.learning.trajectory import Line, read_lines
 from fedagentgym.runs.folder import RANKED, RunFolder, find_runs, format_document, parse_document
-from fedagentgym.runs.record import Digest
 
 LIST, TAR = "digests.json", ".tar.xz"
 MAX_LIST_BYTES = 1 << 22
@@ -41,7 +41,7 @@ MAX_LIST_BYTES = 1 << 22
 MAX_RUN_BYTES = 1 << 30
 """Maximum size of an unpacked file in bytes, and of all files of a run."""
 _CHUNK = 1 << 16
-FileName = Annotated[str, Field(pattern=r"^(?:[a-z]{1,40}/)?[A-Za-z0-9][A-Za-z0-9_.+=-]{0,119}$")]
+FileName = Annotated[str, Field(pattern=r"^(?:[a-z]{1,40}/)?[A-Za-z0-9][A-Za-z0-9_.+=-]{0,99}$")]
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+=-]{0,119}$")]
 Listed = dict[str, Any]
 """A part of the list of digests before it is checked."""
@@ -109,6 +109,8 @@ def write_archive(path: Path, documents: Mapping[str, bytes], runs: Iterable[tup
             out = BytesIO()
             with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
                 for name, data in files.items():
+                    if not fits(FileName, name):
+                        raise DataError(f"{run}: an archive cannot hold a file with the name {show_value(name)}")
                     member = tarfile.TarInfo(name)
                     member.size, member.mode = len(data), 0o644
                     tar.addfile(member, BytesIO(data))

@@ -127,9 +127,7 @@ def describe_tasks(env: TextEnv, ids: Sequence[str], ranking: RankingSettings | 
     )
 
 
-def describe_env(
-    env: TextEnv, options: Mapping[str, Any], client_split: ClientSplit | None = None, protections: str | None = None
-) -> EnvRecord:
+def describe_env(env: TextEnv, client_split: ClientSplit | None = None, protections: str | None = None) -> EnvRecord:
     """The environment for a record, with its own tasks, or those that are divided among clients."""
     tasks = env if client_split is None else client_split
     return EnvRecord(

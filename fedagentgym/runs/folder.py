@@ -16,7 +16,7 @@ Others need the files above `rounds/` to check every number; `publish` returns t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -133,8 +133,7 @@ class RunFolder:
 
     def list_evaluations(self) -> dict[int, Path]:
         """The files of episodes by round, oldest first."""
-        found = sorted((self.path / EVALUATION).glob("[0-9]*.jsonl"))
-        return {int(file.stem): file for file in found if file.stem.isdecimal()}
+        return _sort_by_number((self.path / EVALUATION).glob("*.jsonl"))
 
     def find_episodes(self) -> Path | None:
         """The episodes by which the run is evaluated: the ranked ones, or those of its last evaluation."""
@@ -149,8 +148,8 @@ class RunFolder:
 
     def read_samples(self) -> Iterator[Line]:
         """The sampled training episodes; a line names its environment and its round."""
-        for file in sorted(self.path.glob("trajectories/*.jsonl")):
-            more = {"env": self.config["env"].get("id"), "round": int(file.stem) if file.stem.isdecimal() else None}
+        for number, file in _sort_by_number(self.path.glob("trajectories/*.jsonl")).items():
+            more = {"env": self.config["env"].get("id"), "round": number}
             yield from (line._replace(about={**line.about, **more}) for line in read_lines(file))
 
     def publish(self) -> dict[str, bytes]:
@@ -165,6 +164,11 @@ class RunFolder:
             lines = (format_line(line.trajectory, line.about, brief=True) + "\n" for line in read_lines(file))
             found[f"{EVALUATION}/{file.name}"] = "".join(lines).encode()
         return found
+
+
+def _sort_by_number(files: Iterable[Path]) -> dict[int, Path]:
+    """The files whose names are numbers (of rounds), the smallest first."""
+    return dict(sorted((int(file.stem), file) for file in files if file.stem.isdecimal()))
 
 
 def find_runs(path: Path) -> list[RunFolder]:

@@ -8,7 +8,9 @@ of one configuration differ only in `made` and in the `bytes` of reports, which 
 from __future__ import annotations
 
 import datetime
+import os
 import platform
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from importlib import metadata
@@ -23,9 +25,12 @@ from fedagentgym.agents.model.sources import PACKAGED
 from fedagentgym.agents.model.store import find_model, identify_model
 from fedagentgym.agents.presets import get_model, starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.algorithms.reports import PERCENTILE
 from fedagentgym.base.encoding import digest, file_digest
 from fedagentgym.base.process import count_usable_cores
 from fedagentgym.base.settings import Settings
+from fedagentgym.federation.records import Digest, Estimates, Number, fits
+from fedagentgym.learning.settings import OWN_WORLD
 from fedagentgym.version import __version__
 
 FORMAT = 1
@@ -37,7 +42,6 @@ LIBRARIES = ("numpy", "torch", "transformers", "peft", "gymnasium", "flwr")
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+=-]{0,79}$")]
 """The name of a suite, a scenario or an entry; it is part of file names. ASCII, since letters of other scripts look alike."""
-Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Text = Annotated[str, Field(max_length=2000)]
 Date = Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\+00:00$")]
 Count = Annotated[int, Field(ge=0)]
@@ -58,8 +62,17 @@ def _check_size(plain: dict[str, Any]) -> dict[str, Any]:
 
 Plain = Annotated[dict[str, Any], AfterValidator(_check_size)]
 """Settings of an environment or agent."""
-Estimates = dict[str, dict[str, float]]
-"""By measure: `mean`, `low` and `high`, the ends of its interval over tasks."""
+OWN_WORLD_MEASURES = ("mean", "worst", f"p{PERCENTILE}")
+MIXTURE_MEASURES = ("mixture", "mixture_worst")
+
+
+def _check_worlds(at_clients: dict[str, Any]) -> dict[str, Any]:
+    """Refuse numbers of clients' own worlds that are incomplete; other evaluations at clients are only shown."""
+    if (own := at_clients.get(OWN_WORLD)) is not None:
+        named = (*OWN_WORLD_MEASURES, *(MIXTURE_MEASURES if isinstance(own, dict) and "mixture" in own else ()))
+        if not isinstance(own, dict) or not all(fits(Number, own.get(name)) for name in named):
+            raise ValueError(f"{OWN_WORLD} must have the numbers {', '.join(named)}")
+    return at_clients
 
 
 class AgentRecord(Settings):
@@ -153,7 +166,7 @@ class Evaluated(Settings):
     overall: Estimates
     categories: dict[str, Estimates]
     sets: dict[str, Any] = Field(default_factory=dict)
-    at_clients: dict[str, Any] = Field(default_factory=dict)
+    at_clients: Annotated[dict[str, Any], AfterValidator(_check_worlds)] = Field(default_factory=dict)
     beliefs: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -165,7 +178,7 @@ class ClientRecord(Settings):
 
     client: Count
     tasks: Count
-    mixture: dict[str, float]
+    mixture: dict[str, Annotated[float, Field(gt=0, le=1)]]
     coverage: float
     success: float | None
 
@@ -203,7 +216,7 @@ class Evidence(Settings):
 
 
 class Made(Settings):
-    """When and where a run was made, with which versions: everything that two runs of one configuration do not share."""
+    """The date, the machine and the versions of a run: everything that two runs of one configuration do not share."""
 
     date: Date
     seconds: float = Field(ge=0.0)
@@ -259,7 +272,7 @@ def describe_made(seconds: float) -> Made:
         except metadata.PackageNotFoundError:
             continue
     revision, root = None, Path(__file__).parents[2]
-    if (root / ".git").exists():
+    if (root / ".git").exists() and shutil.which("git"):
         command = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=, changed"]
         revision = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
     return Made(
@@ -310,7 +323,7 @@ def publish_settings(settings: AgentSettings) -> dict[str, Any]:
 
 def _describe_command(command: Sequence[str]) -> list[str]:
     """A command without places of this machine: the digests of the files that it names."""
-    return [Path(command[0]).name, *(file_digest(word) if Path(word).is_file() else word for word in command[1:])]
+    return [Path(command[0]).name, *(file_digest(word) if os.path.isfile(word) else word for word in command[1:])]  # noqa: PTH113  a script is too long for Path
 
 
 def describe_agent(settings: AgentSettings, note: Mapping[str, Any] | None = None) -> AgentRecord:

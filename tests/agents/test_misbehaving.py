@@ -156,6 +156,10 @@ CASES: dict[str, tuple[Behaviour, str]] = {
     "a false gzip header": (whole(b"{}" * 10, GZIP), f"{NO_HTTP}: error"),
     "half a gzip": (whole(PACKED[:-12], GZIP), "the packed answer ends too early"),
     "a gzip and more": (whole(PACKED + b"more", GZIP), "something follows the end of the packed answer"),
+    "a gzip and more, later": (
+        drip(head(GZIP) + PACKED, iter([b"more"])),
+        "something follows the end of the packed answer",
+    ),
     "an unknown packing": (whole(b"{}", "Content-Encoding: br"), "'br', which was not asked for"),
     "elsewhere": (whole(b"", "Location: http://127.0.0.1:9/", status="302 Found"), "status 302"),
     # no completion

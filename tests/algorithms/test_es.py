@@ -12,7 +12,7 @@ import pytest
 
 from fedagentgym.algorithms.base import describe_method
 from fedagentgym.algorithms.card import Scale
-from fedagentgym.algorithms.es import ESSettings, EvolutionStrategies, Rows
+from fedagentgym.algorithms.es import MAX_ROWS, ESSettings, EvolutionStrategies, Rows
 from fedagentgym.algorithms.runtime import ResidentModel, Site
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import generator
@@ -189,6 +189,12 @@ def test_its_plan_has_no_gradients_and_its_settings_are_checked() -> None:
     assert "policy without perturbation" in names and plan.total.optimizer_steps == 0
     assert plan.count_bytes_up(plan.round) == 2 * 30 * 4
     assert plan.count_bytes_down(plan.round) == 100 * 2 * (30 + 6) * 4
+    method = OnQuadratic(ESSettings(), ArrayRuntime(2))  # type: ignore[arg-type]
+    method.check_start(MAX_ROWS // ROUNDS)
+    with pytest.raises(
+        OptionError, match=f"20 rounds of {MAX_ROWS // ROUNDS + 1:,} clients are .* rows, at most 1,048,576"
+    ):
+        method.check_start(MAX_ROWS // ROUNDS + 1)
     with pytest.raises(OptionError, match="population is even, got 5"):
         ESSettings.load({"name": "es", "population": 5, "antithetic": True})
     with pytest.raises(OptionError, match="es cannot learn by a value head"):

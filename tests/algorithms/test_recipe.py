@@ -16,6 +16,7 @@ from fedagentgym.algorithms.recipe import (
     Owner,
     admit_recipe,
     build_algorithm,
+    check_recipe,
     make_recipe,
 )
 from fedagentgym.algorithms.runtime import ExperimentSpec
@@ -136,6 +137,18 @@ def test_a_models_folder_is_sent_as_its_digest() -> None:
     from fedagentgym.agents.model.store import locate_model
 
     assert locate_model(str(sent.agent.model)) == folder
+    named = {"name": "transformers", "model": str(folder)}
+    for method in (
+        {"name": "fedgrpo", "expert_agent": named},
+        {"name": "hacpo", "agents": [named, {"name": "tiny"}]},
+    ):
+        asked = make_recipe(ask(algorithm=method))
+        assert str(folder) not in str(asked.to_plain()) and identify_model(folder) in str(asked.algorithm)
+        check_recipe(asked)
+    assert make_recipe(ask(algorithm={"name": "fedprox", "proximal": 1})).algorithm == {
+        "name": "fedprox",
+        "proximal": 1,
+    }
     with pytest.raises(DataError, match="there is no model with the files sha256:"):
         locate_model("sha256:" + "0" * 64)
 

@@ -14,6 +14,7 @@ import pytest
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import (
+    atomic_file,
     atomic_folder,
     cache_folder,
     data_folder,
@@ -22,6 +23,7 @@ from fedagentgym.base.files import (
     lock_file,
     parse_json,
     read_json,
+    read_json_line_texts,
     read_jsonl,
     read_text,
     stamp_file,
@@ -260,6 +262,22 @@ def test_the_message_about_a_broken_text_names_its_encoding(encoding: str) -> No
     broken = text[:-1] if "-8" not in encoding else text.replace(b"\xc3", b"\xff")
     with pytest.raises(DataError, match=f"a file: not valid JSON: not {encoding[:6].rstrip('-')} text"):
         parse_json(broken, "a file")
+
+
+@pytest.mark.parametrize("encoding", ["UTF-16", "UTF-16-BE", "UTF-32", "latin-1"])
+def test_lines_have_one_meaning(encoding: str, tmp_path: Path) -> None:
+    """A line whose text is kept is UTF-8, also where JSON can be recognised in another encoding."""
+    file = tmp_path / "lines.jsonl"
+    file.write_bytes('{"a": "ü"}\n'.encode(encoding))
+    with pytest.raises(DataError, match=r"line 1: not valid JSON") as refused:
+        list(read_json_line_texts(file))
+    assert "\n" not in str(refused.value)
+
+
+def test_an_error_of_the_writer_is_not_one_of_the_files_name(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="seven"), atomic_file(tmp_path / "file"):
+        raise ValueError("seven")
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_folder_in_which_one_is_has_a_name_and_is_not_replaced(

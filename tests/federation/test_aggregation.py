@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from fedagentgym.federation.aggregation import (
     UpdateStore,
     WeightedMean,
     aggregate,
+    compute_weights,
     step_server,
 )
 from fedagentgym.federation.algorithm import ServerState
@@ -278,6 +280,16 @@ def test_the_servers_moves_add_up_with_momentum_one() -> None:
     plain = step_server(state, update, step=2.0, momentum=0.0)
     assert "velocity/a" not in plain.optimizer
     assert plain.parameters["a"] == state.parameters["a"] + 2.0 * (update.parameters["a"] - state.parameters["a"])
+
+
+@pytest.mark.parametrize("found", [[1.0, float("nan")], [1.0, -1.0], [1.0, "a"], [1.0], None, [1.0, float("inf")]])
+def test_a_rule_weighs_by_numbers(found: Any) -> None:
+    class Odd(Mean):
+        def weigh(self, examples: Sequence[float]) -> list[float]:
+            return cast("list[float]", found)
+
+    with pytest.raises(OptionError, match="in place of a number of at least 0 for each of 2 clients"):
+        compute_weights(Odd(), [1.0, 2.0])
 
 
 def test_weights_that_are_all_zero_are_refused() -> None:

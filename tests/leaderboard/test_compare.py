@@ -146,6 +146,17 @@ def test_runs_are_the_unit_of_methods() -> None:
     assert one.runs == 1 and one.differences["y"].ends is not None and one.differences["y"].p is None
 
 
+@pytest.mark.parametrize("trained", [True, False])
+def test_scenarios_without_a_common_seed_are_refused(trained: bool) -> None:
+    """An unfinished result may have finished one scenario under one seed, and another one under another."""
+    whole = make_runs("x", {"a": [1.0]}, {"a": [1.0]})
+    episodes = {("first", seed): own for (_, seed), own in whole.episodes.items()}
+    episodes |= {("second", seed + 10): own for (_, seed), own in whole.episodes.items()}
+    apart = replace(whole, episodes=episodes, trained=trained)
+    with pytest.raises(DataError, match="no seed in common"):
+        compare([apart, replace(apart, name="y")])
+
+
 @settings(max_examples=20)
 @given(st.lists(st.tuples(st.booleans(), st.booleans(), st.sampled_from("abc")), min_size=1, max_size=20))
 def test_categories_make_up_the_whole(drawn: list[tuple[bool, bool, str]]) -> None:
@@ -211,7 +222,7 @@ def make_point(number: int, mean: float) -> CurvePoint:
         optimizer_steps=7 * number,
     )
     estimate = {"mean": mean, "low": mean - 0.1, "high": mean + 0.1}
-    return CurvePoint(round=number, spent=spent, overall={"success": estimate}, categories={})
+    return CurvePoint(round=number, spent=spent, overall=dict.fromkeys(("success", "score", "turns"), estimate), categories={})
 
 
 def test_the_spread_of_runs_and_the_collapsed_ones_stand_beside_the_mean() -> None:
@@ -260,7 +271,7 @@ def test_curves_are_means_over_seeds() -> None:
         pytest.approx((0.3, 0.2, 0.4)),
         pytest.approx((0.7, 0.5, 0.9)),
     ]
-    assert average_curves([first], "turns") == [] and average_curves([]) == []
+    assert average_curves([first], "reward/format") == [] and average_curves([]) == []
     played = [make_played("x", SURE, SURE), make_played("y", SURE, SURE), make_played("z", SURE)]
     page = write_comparison(compare([replace(played[0], curves={"": [first, second]}), *played[1:]]))
     assert "x, round 2: 70.0 % (50.0 % to 90.0 %)" in page and "round 1:" not in page

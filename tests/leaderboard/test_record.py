@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedagentgym.agents.model.sources import PACKAGED
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import DataError
+from fedagentgym.base.files import write_atomic
 from fedagentgym.leaderboard.rank import measure_entry
-from fedagentgym.leaderboard.results import Result, pack
+from fedagentgym.leaderboard.results import Result, find_results, pack, read_suites
 from fedagentgym.runs.folder import RECORD, RunFolder
-from fedagentgym.runs.record import AgentRecord, RunRecord, Spent, describe_agent, is_learner
+from fedagentgym.runs.record import (
+    AgentRecord,
+    RunRecord,
+    Spent,
+    describe_agent,
+    describe_made,
+    is_learner,
+    publish_settings,
+)
 from tests.leaderboard.samples import (
     METHODS_SUITE,
     describe_player,
@@ -51,6 +63,65 @@ def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
     pack(result, tmp_path / "expert.zip")
     packed = Result(tmp_path / "expert.zip")
     assert packed.records == result.records and packed.entry == result.entry and packed.numbers.overall == overall
+
+
+DAMAGES: dict[str, Callable[[Any], object]] = {
+    "nothing is ranked": lambda plain: plain.update(ranked=None),
+    "no ranked tasks": lambda plain: plain.update(tasks=None),
+    "no ranked episodes": lambda plain: plain["ranked"].update(episodes=0),
+    "no success": lambda plain: plain["ranked"]["overall"].pop("success"),
+    "a success without a mean": lambda plain: plain["ranked"]["overall"]["success"].pop("mean"),
+    "a category without a success": lambda plain: next(iter(plain["ranked"]["categories"].values())).pop("success"),
+    "a curve without a success": lambda plain: plain["curve"][0]["overall"].pop("success"),
+    "own worlds that are empty": lambda plain: plain["ranked"].update(at_clients={"own_world": {}}),
+    "own worlds that are no mapping": lambda plain: plain["ranked"].update(at_clients={"own_world": [1]}),
+    "half of a mixture": lambda plain: plain["ranked"].update(
+        at_clients={"own_world": {"mean": 1.0, "worst": 1.0, "p10": 1.0, "mixture": 1.0}}
+    ),
+    "a mixture of nothing": lambda plain: plain["clients"][0].update(
+        mixture=dict.fromkeys(plain["clients"][0]["mixture"], 0)
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_record_without_the_numbers_of_a_result_is_refused(damage: str, tmp_path: Path) -> None:
+    """Results of others are shown and compared before they are verified."""
+    folder = write_methods_sample(tmp_path / "m", "method").path
+    for file in folder.glob(f"*/{RECORD}"):
+        plain = json.loads(file.read_text("utf-8"))
+        DAMAGES[damage](plain)
+        file.write_text(json.dumps(plain), "utf-8")
+    with pytest.raises(DataError) as refused:
+        read_suites([folder])[0].tabulate()
+    assert "\n" not in str(refused.value) and RECORD in str(refused.value)
+
+
+def test_links_are_not_followed_to_results(tmp_path: Path) -> None:
+    pack(write_agents_sample(tmp_path / "expert", "expert"), tmp_path / "results" / "suite" / "expert.zip")
+    (tmp_path / "results" / "again").symlink_to("suite")
+    (tmp_path / "results" / "suite" / "other.zip").symlink_to("expert.zip")
+    assert find_results(tmp_path / "results") == [tmp_path / "results" / "suite" / "expert.zip"]
+
+
+def test_evaluations_and_samples_are_in_the_order_of_rounds(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    for number in (20000, 9000, 5):
+        write_atomic(run.get_evaluation(number), "")
+    assert list(run.list_evaluations()) == [5, 9000, 20000]
+    assert run.find_episodes() == run.get_evaluation(20000)
+
+
+def test_a_script_on_the_command_line_of_a_program_has_any_length() -> None:
+    said = {"name": "tiny", "harness": {"command": ["python", "-c", "pass;" * 100]}}
+    program = publish_settings(AgentSettings.load(said, "agent"))["harness"]["program"]
+    other = {"name": "tiny", "harness": {"command": ["python", "-c", "pass;" * 101]}}
+    assert program != publish_settings(AgentSettings.load(other, "agent"))["harness"]["program"]
+
+
+def test_a_machine_without_git_finishes_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert describe_made(1.0).revision is None
 
 
 def test_a_method_has_curves_and_clients(tmp_path: Path) -> None:

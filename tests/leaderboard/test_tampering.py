@@ -288,7 +288,9 @@ NUMBERS: dict[str, Forgery] = {
     "an interval": record(lambda plain: plain["ranked"]["overall"]["success"].update(low=0.01)),
     "a category": record(lambda plain: plain["ranked"]["categories"].pop("small")),
     "a category's success": record(lambda plain: plain["ranked"]["categories"]["small"]["success"].update(mean=0.9)),
-    "a measure of one's own": record(lambda plain: plain["ranked"]["overall"].update(brilliance={"mean": 1.0})),
+    "a measure of one's own": record(
+        lambda plain: plain["ranked"]["overall"].update(brilliance={"mean": 1.0, "low": 1.0, "high": 1.0})
+    ),
     "the number of episodes": record(lambda plain: plain["ranked"].update(episodes=99)),
     "the number of tasks": record(lambda plain: plain["ranked"].update(tasks=99)),
     "a client's success": record(lambda plain: plain["clients"][0].update(success=0.9)),
@@ -304,6 +306,7 @@ NUMBERS: dict[str, Forgery] = {
 EDITED: dict[str, tuple[str, Forgery]] = {
     "another layout": ("schema", edit_text(f"{FIRST}/{RECORD}", '"seed":', '"seed": ')),
     "a number as text": ("schema", edit_text(f"{FIRST}/{RECORD}", '"format":1', '"format":"1"')),
+    "a measure without an interval": ("schema", record(lambda plain: plain["ranked"]["overall"].update(a={"mean": 1.0}))),
     "a field of one's own": ("schema", record(lambda plain: plain.update(champion=True))),
     "a newer format": ("schema", edit_text(f"{FIRST}/{RECORD}", '"format":1', '"format":2')),
     "a name in letters that look alike": ("schema", document(lambda plain: plain.update(name="fed\u0430gent"))),

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 
+import numpy as np
 import pytest
 
 from fedagentgym.agents.protocols import Move
-from fedagentgym.base.errors import OptionError
+from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import Stream
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.envs.make import open_env
 from fedagentgym.envs.view import Episode
 from fedagentgym.learning.export import format_episode
-from fedagentgym.learning.rollouts import Rollouts, RolloutStats, collect
+from fedagentgym.learning.rollouts import Rollouts, RolloutStats, check_tokens, collect
 from fedagentgym.learning.state import mean_metrics
+from fedagentgym.learning.trajectory import from_plain, to_plain
+from tests.learning.conftest import random_trajectory
 
 
 class Guesser:
@@ -157,3 +161,15 @@ def test_no_tasks_no_episodes(env: GuessEnv) -> None:
     assert collect(Guesser(), env, []).groups == ()
     with pytest.raises(OptionError, match="at least 1"):
         collect(Guesser(), env, ["guess/train/00001"], group_size=0)
+
+
+@pytest.mark.parametrize("tokens", [1, 5 * 10**9, 2**63])
+def test_an_answer_cannot_claim_tokens_that_it_does_not_hold(tokens: int) -> None:
+    """A learner makes arrays of as many numbers as an answer of another client claims tokens."""
+    honest = random_trajectory(np.random.default_rng(0))
+    check_tokens([(from_plain(to_plain(honest)),)], vocabulary=1 << 31, context=1 << 10)
+    turns = tuple(turn._replace(tokens=tokens) for turn in honest.turns)
+    with pytest.raises(DataError, match="tokens"):
+        check_tokens([(from_plain(to_plain(replace(honest, turns=turns, segments=()))),)], 1 << 31, 1 << 10)
+    with pytest.raises(DataError, match="tokens"):
+        from_plain(to_plain(replace(honest, turns=turns)))

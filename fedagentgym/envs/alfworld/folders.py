@@ -13,11 +13,13 @@ name movable receptacles or slices. They are stored in `data_folder("alfworld")`
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import re
 import shutil
 import tempfile
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -302,7 +304,7 @@ def unpack(archive: Path, folder: Path, name: str) -> None:
                 for member in members:
                     content.extract(member, folder)
                     bar.advance()
-    except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError) as error:
         raise DataError(f"{name}: not a usable zip archive ({error})") from None
 
 

@@ -179,7 +179,7 @@ def _read_row(given: Mapping[str, Any], place: str, split: str, databases: Mappi
         if not isinstance(value, str) or not value.strip():
             raise DataError(f"{place}: {name!r} must be a text, got {show_value(value)}")
     database = given.get("database", given.get("db_id", next(iter(databases)) if len(databases) == 1 else None))
-    if database not in databases:
+    if not isinstance(database, str) or database not in databases:
         raise DataError(f"{place}: {unknown_name_error('database', database, databases)}")
     hint, ordered = given.get("hint", given.get("evidence", "")), given.get("ordered")
     if not isinstance(hint, str) or not isinstance(ordered, bool | None):
@@ -187,7 +187,7 @@ def _read_row(given: Mapping[str, Any], place: str, split: str, databases: Mappi
     if given.get("split", split) not in SPLITS:
         raise DataError(f"{place}: 'split' must be one of {', '.join(SPLITS)}, got {show_value(given['split'])}")
     task = RecordsTask(
-        str(database),
+        database,
         find_kind(str(query)),
         str(question),
         query=str(query),

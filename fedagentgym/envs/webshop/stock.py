@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from fedagentgym.base.encoding import digest, file_digest
 from fedagentgym.base.errors import DataError, OptionError, join_names
-from fedagentgym.base.files import atomic_folder, cache_folder, data_folder, read_json, stamp_file
+from fedagentgym.base.files import Stamps, atomic_folder, cache_folder, data_folder, read_json, stamp_file
 from fedagentgym.base.process import get_logger
 from fedagentgym.base.progress import show_progress
 from fedagentgym.envs.data_sets import DataSet, Findings
@@ -35,7 +35,6 @@ from fedagentgym.envs.webshop.loading import Files, find_files, read_entries
 IN_MEMORY_BYTES = 64 << 20
 IN_MEMORY_PRODUCTS = 20_000
 IMPORTED = "webshop.json"
-Stamps = tuple[tuple[str, tuple[int, int, int]], ...]
 PUBLISHED_GOALS = 6_910
 """The number of synthetic goals of the original's 1,000 products."""
 LOADED_SPLITS = (500, 1000, 0)

@@ -26,6 +26,7 @@ from fedagentgym.envs.alfworld.folders import (
     get_folder_index,
     import_data,
     infer_split,
+    unpack,
 )
 from fedagentgym.envs.alfworld.game import Game
 from fedagentgym.envs.alfworld.gamefiles import write_game_files
@@ -391,6 +392,22 @@ def test_a_failed_download_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"ConnectionRefusedError.*data add alfworld"):
         fetch([f"{address}/broken.zip"])
     assert not (tmp_path / "cache" / "data" / "alfworld").exists()
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_archive_is_refused_or_harmless(method: int, tmp_path: Path) -> None:
+    whole = tmp_path / "whole.zip"
+    with zipfile.ZipFile(whole, "w", method) as archive:
+        archive.writestr("train/a/game.tw-pddl", bytes(range(256)) * 4)
+    data, refused = whole.read_bytes(), 0
+    for place in range(0, len(data), 3):
+        (tmp_path / "damaged.zip").write_bytes(data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :])
+        try:
+            unpack(tmp_path / "damaged.zip", tmp_path / "games", "damaged.zip")
+        except DataError as error:
+            assert "\n" not in str(error)
+            refused += 1
+    assert refused > len(data) / 12
 
 
 def test_split_of_takes_the_last_component_that_names_one() -> None:

@@ -136,6 +136,7 @@ GOOD = [{"question": f"{n}?", "answer": str(n)} for n in range(8)]
         ({"data": [{"question": "1?", "answer": True}]}, "row 1: the field 'answer' is no answer"),
         ({"data": [{"question": "1?", "answer": 1, "split": "x"}]}, "'split' must be one of train, test"),
         ({"data": [{"question": "1?", "answer": 1, "hardness": 7}]}, "'hardness' must be a number from 0 to 1"),
+        ({"data": [{"question": "1?", "answer": 1, "hardness": 10**400}]}, "'hardness' must be a number from 0 to 1"),
     ],
 )  # fmt: skip
 def test_mistakes_are_one_sentence(options: dict[str, Any], said: str) -> None:

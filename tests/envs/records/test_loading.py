@@ -157,6 +157,8 @@ def test_variants_and_the_tiny_form_are_for_generated_databases(own: Path) -> No
         ('{"question": "", "query": "SELECT 1"}', "line 1: 'question' must be a text"),
         ('["How many?"]', "line 1: a question must be a mapping"),
         ('{"question": "How many?", "query": "SELECT 1", "database": "wart"}', "did you mean 'ward'"),
+        ('{"question": "How many?", "query": "SELECT 1", "database": ["ward"]}', "line 1: unknown database"),
+        ('{"question": "How many?", "query": "SELECT 1", "database": 7}', "line 1: unknown database"),
         (
             '{"question": "How many?", "query": "SELECT 1", "split": "later"}',
             "'split' must be one of train, val, test, warmup, unseen",

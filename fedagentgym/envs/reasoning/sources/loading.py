@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError, OptionError, describe_error
-from fedagentgym.base.files import data_folder, read_json, stamp_file
+from fedagentgym.base.files import Stamps, data_folder, read_json, stamp_file
 from fedagentgym.base.hub import TRANSFER_SECONDS, call_within, limit_answers
 from fedagentgym.base.imports import require
 from fedagentgym.base.process import get_logger
@@ -50,7 +50,6 @@ def download_parts(hub: str, subset: str | None) -> dict[str, Any]:
 RECORD = "installed.json"
 FILES = "files"
 """The record of a set and the folder with its files, inside the set's own folder."""
-Stamps = tuple[tuple[str, tuple[int, int, int]], ...]
 
 
 def find_installed(name: str) -> Path:
@@ -221,7 +220,7 @@ def read_tasks(
         except DataError as error:
             bad.append(str(error))
             continue
-        except (TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        except (TypeError, ValueError, OverflowError, LookupError, AttributeError, RecursionError) as error:
             bad.append(f"{row.where}: the row cannot be read ({describe_error(error)})")
             continue
         if task is None:

@@ -186,7 +186,7 @@ def _read_row(task: str, found: Mapping[str, str], kept: Sequence[str], given: R
     elif hardness is not None:
         try:
             hardness = float(hardness)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             hardness = -1.0
         if not 0 <= hardness <= 1:
             said = f"must be a number from 0 to 1 or easy, medium, hard, not {show_value(fields['hardness'])}"
