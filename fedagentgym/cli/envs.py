@@ -13,7 +13,7 @@ from fedagentgym.base.imports import load_installed_plugins
 from fedagentgym.base.progress import get_console, make_table, print_result
 from fedagentgym.base.rounding import count_things
 from fedagentgym.cli.completion import complete_environments
-from fedagentgym.cli.options import ENV_SET, JSON, PLUGINS, command, open_named_env, option, parse_assignments
+from fedagentgym.cli.options import ENV_SET, JSON, PLUGINS, command, open_named_env, option, parse_env_options
 from fedagentgym.envs import ENVIRONMENTS
 from fedagentgym.envs.registry import find_env_id
 
@@ -35,7 +35,7 @@ def envs(name: str | None, env_set: tuple[str, ...], markdown: bool, as_json: bo
 
         click.echo(write_options(chosen), nl=False)
         return
-    options = parse_assignments(env_set)
+    options = parse_env_options(env_set, instead=None)
     found, faults = [], dict[str, str]()
     for env_id in chosen:
         try:

@@ -21,6 +21,7 @@ from fedagentgym.cli.options import (
     ENV_SET,
     EVALUATED,
     JSON,
+    NOT_NEGATIVE,
     PATH,
     PLUGIN_NAMES,
     POSITIVE,
@@ -80,7 +81,7 @@ COLUMNS = ("success", "score", "turns", "invalid", "format_broken", "tokens")
     type=click.FloatRange(0),
     help="Sampling temperature, 0 is greedy; default: the run's own, else 0.4.",
 )
-@option("--seed", type=int, help="Seed of episodes, sampling and intervals; default: the run's own, else 0.")
+@option("--seed", type=NOT_NEGATIVE, help="Seed of episodes, sampling and intervals; default: the run's own, else 0.")
 @option("--parallel", "parallel_episodes", type=POSITIVE, help="Episodes in parallel; default: the run's own, else 64.")
 @CLIENT
 @CLIENT_SPLIT
@@ -117,10 +118,11 @@ def evaluate(
     **numbers: float | None,
 ) -> None:
     """Evaluate an agent on a split: success, score, turns and invalid actions, with intervals."""
+    played = "tiny" if agent is None else agent
     if suite is not None:
         from fedagentgym.cli.bench import ROOT, play_suite
 
-        play_suite(suite, agent or "tiny", agent_set, scenarios, plugins, output or ROOT, as_json)
+        play_suite(suite, played, agent_set, scenarios, plugins, output or ROOT, as_json)
         return
     options = parse_env_options(env_set)
     from fedagentgym.agents.settings import draws_tokens
@@ -138,7 +140,7 @@ def evaluate(
 
     exported = agent is not None and has_agent_file(agent)
     refuse_keys(agent_set, EVALUATED | ({"name": f"the agent is that of {agent}"} if exported else {}))
-    named = {} if exported or (run is not None and agent is None) else parse_agent_settings(agent or "tiny", agent_set)
+    named = {} if exported or (run is not None and agent is None) else parse_agent_settings(played, agent_set)
     opened = open_evaluation(
         EvaluationRequest(
             agent=named,

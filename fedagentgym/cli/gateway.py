@@ -65,7 +65,7 @@ def gateway() -> None:
 @SPLIT
 @option("--episodes", type=POSITIVE, default=8, help="Episodes to hand out; their tasks are the first ones, in order.")
 @option("--port", type=NOT_NEGATIVE, default=0, help="Port of 127.0.0.1; 0: a free one.")
-@option("--seed", type=int, default=0, help="Seed of episodes and draws.")
+@option("--seed", type=NOT_NEGATIVE, default=0, help="Seed of episodes and draws.")
 @option(
     "--out",
     "output",
@@ -124,7 +124,7 @@ def serve(
     is_flag=True,
     help="Play all episodes again with new programs, and report whether the tokens are the same.",
 )
-@option("--seed", type=int, default=0, help="Seed of episodes and draws.")
+@option("--seed", type=NOT_NEGATIVE, default=0, help="Seed of episodes and draws.")
 @ENV_SET
 @AGENT_SET
 @PLUGINS

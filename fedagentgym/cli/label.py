@@ -17,6 +17,7 @@ from fedagentgym.base.streams import derive
 from fedagentgym.cli.completion import complete_agents, complete_environments
 from fedagentgym.cli.options import (
     ENV_SET,
+    NOT_NEGATIVE,
     PATH,
     PLUGINS,
     POSITIVE,
@@ -56,7 +57,7 @@ ONE_SIDED = 0.1
 @option(
     "--temperature", type=click.FloatRange(0), help="Sampling temperature of an agent with a model, by default 0.4."
 )
-@option("--seed", type=int, default=0, help="Seed of all attempts.")
+@option("--seed", type=NOT_NEGATIVE, default=0, help="Seed of all attempts.")
 @option("--pack", "packed", type=PATH, help="Also write the labels in the compact form of the labels in the package.")
 @ENV_SET
 @PLUGINS

@@ -26,7 +26,7 @@ from fedagentgym.cli.options import (
     find_named_client,
     open_named_env,
     option,
-    parse_assignments,
+    parse_env_options,
 )
 from fedagentgym.envs.core import SUCCESS_REWARD, TextEnv
 from fedagentgym.envs.tasks import shorten_env_id
@@ -59,7 +59,7 @@ def init(
     env_set: tuple[str, ...],
 ) -> None:
     """Write the OpenEnv package of an environment: manifest, server, client and Dockerfile."""
-    options = parse_assignments(env_set)
+    options = parse_env_options(env_set, instead=None)
     named = find_named_client(client, client_split)
     beside = {} if named is None else {"client_split": str(client_split), "client": client}
     opened = open_named_env(env, {**options, **beside})

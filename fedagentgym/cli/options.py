@@ -228,11 +228,18 @@ def parse_assignments(texts: Iterable[str], settings: dict[str, Any] | None = No
     return reduce(assign, texts, settings or {})
 
 
-def parse_env_options(texts: Iterable[str]) -> dict[str, Any]:
-    """Parse the `--env-set` of a command that has `--split`; the key `split` is refused."""
+def parse_env_options(texts: Iterable[str], *, instead: str | None = "give --split {}") -> dict[str, Any]:
+    """Parse `--env-set`. Arguments of `gymnasium.make` are refused, since they are no options that a record could hold. The key
+    `split` is refused with the advice `instead`, into which its value is put, or accepted if this is None."""
+    from fedagentgym.envs.options import RESERVED
+
     options = parse_assignments(texts)
-    if "split" in options:
-        raise OptionError(f"--env-set split does nothing here: give --split {options['split']}")
+    if "split" in options and instead is not None:
+        raise OptionError(f"--env-set split does nothing here: {instead.format(options['split'])}")
+    if taken := sorted((RESERVED - {"split"}) & set(options)):
+        raise OptionError(
+            f"--env-set {taken[0]}: this is an argument of gymnasium.make and no option of an environment"
+        )
     return options
 
 

@@ -22,6 +22,7 @@ from fedagentgym.cli.options import (
     CLIENT,
     CLIENT_SPLIT,
     ENV_SET,
+    NOT_NEGATIVE,
     PLUGINS,
     command,
     find_named_client,
@@ -64,7 +65,7 @@ _CALL = re.compile(r"\A[a-z_]{1,20}\[.*\]", re.DOTALL)
 )
 @option("--task", help="Task id; default: drawn with the seed.")
 @option("--split", help="Split to take the task from; default: train.")
-@option("--seed", type=int, default=0, help="Seed of the episode.")
+@option("--seed", type=NOT_NEGATIVE, default=0, help="Seed of the episode.")
 @option(
     "--agent",
     shell_complete=complete_agents,

@@ -17,6 +17,7 @@ from fedagentgym.cli.options import (
     AGENT_SET,
     ENV_SET,
     JSON,
+    NOT_NEGATIVE,
     PATH,
     PLUGINS,
     assignments,
@@ -24,6 +25,7 @@ from fedagentgym.cli.options import (
     option,
     parse_agent_settings,
     parse_assignments,
+    parse_env_options,
 )
 from fedagentgym.envs.registry import find_env_id
 
@@ -45,7 +47,7 @@ COLUMNS = ("shown right", "misled", "own procedure", "another", "episodes")
 @AGENT_SET
 @PLUGINS
 @assignments("--set", "settings", help="Warm-start setting as key=value, for example steps=200.")
-@option("--seed", type=int, default=0, help="Seed of weights, demonstrations and batches.")
+@option("--seed", type=NOT_NEGATIVE, default=0, help="Seed of weights, demonstrations and batches.")
 @option(
     "--out",
     "output",
@@ -82,9 +84,8 @@ def pretrain(
         return
     if env is None:
         raise OptionError("--env is missing: name the environment whose expert is imitated, for example --env ALFWorld")
-    env_id, options = find_env_id(env), parse_assignments(env_set)
-    if "split" in options:
-        raise OptionError("--env-set split does nothing here: the expert is imitated on the split warmup")
+    instead = "the expert is imitated on the split warmup"
+    env_id, options = find_env_id(env), parse_env_options(env_set, instead=instead)
     agent, chosen = _choose_settings(env_id, model, agent_set, settings)
     if starts_from_nothing(agent):
         made = pretrain_tiny(env_id, options, chosen, agent=agent, folder=output, seed=seed, force=force)

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, get_args
 
 import gymnasium
+import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from typing_extensions import TypeVar
 
@@ -243,11 +245,13 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
             (`truncated`), and `info` as for `reset`.
 
         Raises:
-            OptionError: If the action is not a text, or `reset` was not called before.
+            OptionError: If the action is not a text, or the episode is over, or `reset` was not called before.
         """
         if not isinstance(action, str):
             raise OptionError(f"an action must be a string, got {type(action).__name__}")
         before = self.episode
+        if before.over:
+            raise OptionError(f"{self.id}: the episode is over: call reset() before the next step")
         (episode,) = self.step_many([before], [action])
         self._episode = episode
         self._show_step(action)
@@ -280,7 +284,11 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
 
     @spec.setter
     def spec(self, made_from: EnvSpec | None) -> None:
-        self._spec = None if made_from is None else replace(made_from, max_episode_steps=self.max_turns)
+        if made_from is None:
+            self._spec = None
+            return
+        kwargs = {name: _to_plain(value) for name, value in made_from.kwargs.items()}
+        self._spec = replace(made_from, max_episode_steps=self.max_turns, kwargs=kwargs)
 
     @property
     def episode(self) -> Episode:
@@ -418,3 +426,10 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
     def split_sizes(self) -> dict[str, int]:
         """The number of tasks of each split under this environment's options."""
         return {split: len(self.load_pool(split)) for split in self.splits}
+
+
+def _to_plain(value: Any) -> Any:
+    """An argument of `gymnasium.make` as `EnvSpec.to_json` can write it, if there is such a form."""
+    if isinstance(value, Path):
+        return str(value)
+    return int(value) if isinstance(value, np.integer) else value

@@ -47,14 +47,14 @@ E = TypeVar("E", bound=TextEnv)
 
 
 @overload
-def open_env(env: type[E], **options: Any) -> E: ...
+def open_env(env: type[E], /, **options: Any) -> E: ...
 
 
 @overload
-def open_env(env: EnvLike, **options: Any) -> TextEnv: ...
+def open_env(env: EnvLike, /, **options: Any) -> TextEnv: ...
 
 
-def open_env(env: EnvLike, **options: Any) -> TextEnv:
+def open_env(env: EnvLike, /, **options: Any) -> TextEnv:
     """Open an environment without gymnasium's wrappers, for code that plays thousands of episodes.
 
     Args:
@@ -99,7 +99,7 @@ def _unwrap(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
     """The environment inside harmless wrappers. Others are refused, since episodes would silently be played without them."""
     lost = list[str]()
     while isinstance(env, gymnasium.Wrapper):
-        if not isinstance(env, HARMLESS):
+        if not isinstance(env, HARMLESS) and not _is_idle_limit(env):
             lost.append(type(env).__name__)
         env = env.env
     if lost:
@@ -108,6 +108,12 @@ def _unwrap(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
             " the turns with its option max_turns in place of max_episode_steps"
         )
     return env
+
+
+def _is_idle_limit(env: gymnasium.Wrapper[Any, Any, Any, Any]) -> bool:
+    """True for a limit of steps that the environment's own turns never exceed, such as that of `gymnasium.make(env.spec)`."""
+    inner, limit = env.unwrapped, getattr(env, "_max_episode_steps", 0)
+    return isinstance(env, gymnasium.wrappers.TimeLimit) and isinstance(inner, TextEnv) and limit >= inner.max_turns
 
 
 def env_class(env_id: str) -> type[TextEnv]:
@@ -140,6 +146,7 @@ def count_turns(env_id: str, given: Mapping[str, Any]) -> int:
 
 def make(
     cls: type[E],
+    /,
     *,
     split: str = "train",
     tasks: Sequence[str] | TaskSet | None = None,
@@ -197,10 +204,15 @@ def make(
         raise OptionError(f"pool must be a TaskPool, got {show_value(pool)}")
     if isinstance(tasks, str):
         raise OptionError(f"tasks must be a list of task ids, for example [{tasks!r}]")
+    canonical = cls.canonical_split(split)
+    if pool is not None and pool.env != cls.id:
+        raise OptionError(f"pool must hold tasks of {cls.id}, got tasks of {pool.env}")
+    if pool is not None and pool.split != canonical:
+        raise OptionError(f"split must be that of pool=, {pool.split!r}, got {canonical!r}")
     return build(
         cls,
         cls.Options.read(cls.id, options),
-        split=cls.canonical_split(split),
+        split=canonical,
         tasks=tasks,
         pool=pool,
         variant=variant,

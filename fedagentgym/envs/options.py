@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, Literal, Self, get_args
+from types import UnionType
+from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 
 from pydantic import ConfigDict, Field, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
@@ -93,8 +94,12 @@ def owner(default: Any, *, description: str, **limits: Any) -> Any:
     return Field(default, description=description, json_schema_extra={"mark": "owner"}, **limits)
 
 
-RESERVED = frozenset({"split", "tasks", "pool", "variant", "client", "client_split", "env", "env_id", "cls", "id"})
-"""Names of arguments of `gymnasium.make` and `open_env`; an option with such a name would never reach the environment."""
+RESERVED = frozenset(
+    {"split", "tasks", "pool", "variant", "client", "client_split", "env", "env_id", "cls", "id"}
+    | {"max_episode_steps", "disable_env_checker", "num_envs", "vectorization_mode", "vector_kwargs", "wrappers"}
+)
+"""Names of arguments of `gymnasium.make`, `gymnasium.make_vec` and `open_env`; an option with such a name would never reach the
+environment."""
 
 
 class EnvOptions(Settings):
@@ -157,7 +162,11 @@ class EnvOptions(Settings):
             OptionError: If there is no such option, or another value cannot be used.
         """
         try:
-            return cls.model_validate(dict(given))
+            found = cls.model_validate(dict(given))
+            for name, mark in cls.get_marks().items():
+                if mark == "local" and getattr(found, name) == "":  # would name the current folder
+                    raise OptionError(f"{env_id}, option {name!r}: a path must not be empty")
+            return found
         except ValidationError as error:
             fault = choose_fault(error.errors(include_url=False))
         path = [str(part) for part in fault["loc"]]
@@ -169,7 +178,9 @@ class EnvOptions(Settings):
             raise OptionError(f"{env_id} has no option {name!r}: {hint}")
         if isinstance(given.get(name), str) and (words := _list_words(cls.model_fields[name].annotation)):
             raise unknown_name_error(name, given[name], words)
-        message = fault["msg"].removeprefix("Value error, ").replace("Input should be", "it is")
+        message = fault["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
+        for said, plain in _TYPES.items():
+            message = message.replace(said, plain)
         message = message.replace("greater than or equal to", "at least").replace("less than or equal to", "at most")
         if not name:
             raise OptionError(f"{env_id}: {message}")
@@ -266,12 +277,25 @@ class EnvOptions(Settings):
         return kept
 
 
+_TYPES = {
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid string": "a text",
+    "a valid boolean": "true or false",
+    "a valid dictionary": "a mapping",
+    "a valid list": "a list",
+    "a valid tuple": "a list",
+    "an instance of Sequence": "a list",
+}
+"""The names of types in pydantic's messages, and in those for users."""
+
+
 def _list_words(annotation: Any) -> tuple[str, ...]:
     """The words that a field allows, if it allows nothing but words."""
     kinds = [one for one in (get_args(annotation) or ()) if one is not type(None)]
-    if kinds and all(isinstance(one, str) for one in kinds):
+    if get_origin(annotation) is Literal and all(isinstance(one, str) for one in kinds):
         return tuple(kinds)
-    return _list_words(kinds[0]) if len(kinds) == 1 else ()
+    return _list_words(kinds[0]) if len(kinds) == 1 and get_origin(annotation) in (Union, UnionType, Annotated) else ()
 
 
 def _is_installed(value: object) -> bool:

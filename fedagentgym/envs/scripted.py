@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from fedagentgym.base.errors import OptionError
+from fedagentgym.base.errors import OptionError, show_value
 from fedagentgym.base.streams import Stream, stream
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.protocols import Expert
@@ -78,6 +78,14 @@ class NoisyExpert:
         if self._expert is None or (self._noise > 0.0 and self._draws.uniform() < self._noise):
             return Choice(random_action(episode, self._opening, self._draws), True)
         return Choice(self._expert.act(episode) if action is None else action, False)
+
+
+def open_expert(env: TextEnv) -> Expert:
+    """A new expert of an environment. One that cannot act is refused: without an expert, every action would be random."""
+    expert = env.expert()
+    if not callable(getattr(expert, "act", None)):
+        raise OptionError(f"{env.id}: expert() must return an object with the method act, got {show_value(expert)}")
+    return expert
 
 
 def check_noise(noise: float) -> None:

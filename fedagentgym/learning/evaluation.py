@@ -26,7 +26,7 @@ from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.protocols import Player
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.encoding import bytes_digest, encode
-from fedagentgym.base.errors import FedAgentGymError, OptionError, UnknownNameError
+from fedagentgym.base.errors import FedAgentGymError, OptionError, UnknownNameError, require_type
 from fedagentgym.base.escape import escape_terminal
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.imports import missing_explained
@@ -44,6 +44,8 @@ from fedagentgym.learning.rollouts import RolloutStats, collect
 from fedagentgym.learning.settings import EvaluationSet, EvaluationSettings, is_test_split
 from fedagentgym.learning.trajectory import Group, Trajectory, Turn, format_line
 
+OF_RUNS = ("every", "sets", "at_clients", "newcomers")
+"""Settings that only the evaluations of a run have."""
 log = get_logger(__name__)
 
 
@@ -129,6 +131,10 @@ def evaluate(
         >>> found.overall["success"].mean
         1.0
     """
+    require_type("file must be a path", file, str, Path, type(None))
+    said = {**settings, **named} if isinstance(settings, Mapping) else named
+    if vain := [name for name in OF_RUNS if name in said]:
+        raise OptionError(f"{vain[0]} is for evaluations during a run, and does nothing here: leave it out")
     plain = settings.model_dump(exclude_unset=True) if isinstance(settings, EvaluationSettings) else settings
     plain = {} if plain is None else plain
     chosen = EvaluationSettings.load({**plain, **named} if isinstance(plain, Mapping) else plain, "evaluation")

@@ -6,7 +6,7 @@ import json
 import math
 import pickle
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations, islice
 from typing import Any
@@ -422,6 +422,14 @@ def _check_info(info: dict[str, Any], env: TextEnv) -> None:
     assert all(isinstance(entry, str) for entry in info["admissible"] or []), "an admissible entry is not a string"
 
 
+def _step_to_the_end(env: TextEnv, actions: Sequence[str]) -> Iterator[tuple[str, float, bool, bool, dict[str, Any]]]:
+    """Play these actions while the episode is not over."""
+    for action in actions:
+        if env.episode.over:
+            return
+        yield env.step(action)
+
+
 def _check_determinism(env: TextEnv) -> None:
     actions = [action for action, episode in play_steps(env, 12) if episode.turn]
     texts = []
@@ -429,8 +437,7 @@ def _check_determinism(env: TextEnv) -> None:
         observation, info = env.reset(seed=5, options={"task": env.pool[0].id})
         _check_info(info, env)
         steps: list[Any] = [(observation, repr(info))]
-        for action in actions:
-            observation, reward, terminated, truncated, info = env.step(action)
+        for observation, reward, terminated, truncated, info in _step_to_the_end(env, actions):
             _check_info(info, env)
             assert isinstance(reward, float), f"a reward must be a float, got {type(reward).__name__}"
             steps.append((observation, reward, terminated, truncated, repr(info)))
@@ -445,10 +452,12 @@ def _check_snapshots(env: TextEnv) -> None:
     actions = [action for action, episode in history if episode.turn]
     env.reset(seed=0, options={"task": env.pool[0].id})
     for position, action in enumerate(actions):
+        if env.episode.over:
+            return
         frozen = pickle.dumps(env.snapshot())
-        expected = [env.step(later) for later in actions[position : position + 3]]
+        expected = list(_step_to_the_end(env, actions[position : position + 3]))
         env.restore(pickle.loads(frozen))
-        again = [env.step(later) for later in actions[position : position + 3]]
+        again = list(_step_to_the_end(env, actions[position : position + 3]))
         assert repr(expected) == repr(again), (
             f"after a restored snapshot the episode went another way (step {position})"
         )

@@ -12,6 +12,7 @@ import pytest
 from fedagentgym.cli.application import load_application
 from fedagentgym.cli.main import main
 from fedagentgym.cli.options import Command
+from fedagentgym.envs.options import RESERVED
 
 MODES = {
     "eval --suite": "agent agent_set scenarios output plugins as_json",
@@ -36,6 +37,21 @@ def list_commands(group: click.Group, before: tuple[str, ...] = ()) -> Iterator[
 
 
 COMMANDS = dict(list_commands(load_application()))
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED))
+@pytest.mark.parametrize(
+    "line", ["envs Guess", "eval --env Guess --agent random", "label Guess --out labels.jsonl", "play Guess"]
+)
+def test_arguments_of_make_are_no_options_of_an_environment(
+    line: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A record of the options would not hold them."""
+    monkeypatch.chdir(tmp_path)
+    if line.startswith("envs") and name == "split":
+        return
+    assert main([*line.split(), "--env-set", f"{name}=val"]) == 2
+    assert f"--env-set {name}" in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
 def has_both(command: Command) -> bool:

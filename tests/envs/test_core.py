@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,6 +113,8 @@ def test_any_text_is_an_action(actions: list[str]) -> None:
     env = open_env(GuessEnv)
     env.reset(seed=0)
     for action in actions:
+        if env.episode.over:
+            break
         before = env.snapshot()
         observation, reward, *_, info = env.step(action)
         assert isinstance(observation, str) and isinstance(reward, float)
@@ -135,6 +139,12 @@ def test_turns_end_the_episode() -> None:
     env.reset(seed=0)
     assert env.step("?")[2:4] == (False, False)
     assert env.step("?")[2:4] == (False, True)
+    for episode in (env.snapshot(), pickle.loads(pickle.dumps(env.snapshot()))):
+        env.restore(episode)
+        with pytest.raises(OptionError, match=r"the episode is over: call reset\(\)"):
+            env.step("guess 1")
+    env.reset(seed=0)
+    assert env.step("?")[2:4] == (False, False)
 
 
 def test_success10_pays_ten_for_success_only() -> None:
@@ -194,6 +204,12 @@ def test_all_is_every_split_in_order() -> None:
         ({"tasks": []}, DataError, "no tasks"),
         ({"client": 3}, OptionError, "belong together"),
         ({"render_mode": "rgb_array"}, UnknownNameError, "render_mode"),
+        ({"env": {"seed": 0}}, OptionError, "no option 'env'"),
+        ({"cls": GuessEnv}, OptionError, "no option 'cls'"),
+        ({"max_turns": "3"}, OptionError, "option 'max_turns': it must be a whole number (got '3')"),
+        ({"pool": open_env("Guess", split="val").pool}, OptionError, "split must be that of pool="),
+        ({"split": "val", "pool": open_env("Guess").pool}, OptionError, "split must be that of pool="),
+        ({"pool": open_env("Skills", skills=4).pool}, OptionError, "pool must hold tasks of fedagentgym/Guess-v0"),
     ],
 )
 def test_wrong_options_are_one_sentence(options: dict[str, Any], error: type[FedAgentGymError], sentence: str) -> None:
@@ -370,8 +386,40 @@ def test_an_id_of_another_form_registers_nothing(env_id: str) -> None:
 
 
 def test_the_reserved_names_are_all_that_make_takes() -> None:
-    taken = [*inspect.signature(make).parameters, *inspect.signature(make_env).parameters]
-    assert set(taken) - {"options"} <= RESERVED
+    for function in (make, make_env, gymnasium.make, gymnasium.make_vec):
+        taken = set(inspect.signature(function).parameters) - {"options", "kwargs", "render_mode"}
+        assert taken <= RESERVED, function
+
+
+def test_the_spec_of_what_names_a_file_is_written_and_read(tmp_path: Path) -> None:
+    fedagentgym.federate("Guess", clients=2).save(tmp_path / "split.json")
+    env = gymnasium.make(GUESS, client_split=tmp_path / "split.json", client=np.int64(1))
+    assert env.spec is not None
+    again = gymnasium.make(EnvSpec.from_json(env.spec.to_json()))
+    assert again.reset(seed=3)[1]["task"] == env.reset(seed=3)[1]["task"]
+
+
+@pytest.mark.parametrize("given", [None, "walker", 3])
+def test_an_expert_that_cannot_act_is_refused(given: Any) -> None:
+    class Odd(GuessEnv):
+        def expert(self) -> Any:
+            return given
+
+    with pytest.raises(OptionError, match=r"expert\(\) must return an object with the method act, got"):
+        fedagentgym.evaluate("expert", open_env(Odd, split="val"), tasks=1)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"sets": []}, {"at_clients": ["own_world"]}, {"every": 3}, {"newcomers": 1}],
+    ids=lambda one: next(iter(one)),
+)
+def test_settings_of_runs_are_none_of_an_evaluation(settings: dict[str, Any]) -> None:
+    for said in ({"settings": settings}, settings):
+        with pytest.raises(OptionError, match="is for evaluations during a run, and does nothing here"):
+            fedagentgym.evaluate("random", "Guess", **said)
+    with pytest.raises(OptionError, match="file must be a path, got '3'"):
+        fedagentgym.evaluate("random", "Guess", tasks=1, file=3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED))
@@ -532,6 +580,8 @@ def test_wrappers_that_would_be_left_out_are_refused(door: str) -> None:
 def test_the_wrappers_of_gymnasium_and_of_this_package_change_nothing() -> None:
     assert isinstance(open_env(gymnasium.make(GUESS)), GuessEnv)
     assert isinstance(open_env(ShowPrompt(gymnasium.make(GUESS))), GuessEnv)
+    again = gymnasium.make(gymnasium.make(GUESS, split="val").spec)
+    assert isinstance(again, gymnasium.wrappers.TimeLimit) and fedagentgym.evaluate("random", again, tasks=1)
     with pytest.raises(OptionError, match="wrappers are not played here: TimeLimit"):
         open_env("Guess", client_split=fedagentgym.federate("Guess", clients=2), client=0, max_episode_steps=2)
 

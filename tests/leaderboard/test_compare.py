@@ -222,7 +222,9 @@ def make_point(number: int, mean: float) -> CurvePoint:
         optimizer_steps=7 * number,
     )
     estimate = {"mean": mean, "low": mean - 0.1, "high": mean + 0.1}
-    return CurvePoint(round=number, spent=spent, overall=dict.fromkeys(("success", "score", "turns"), estimate), categories={})
+    return CurvePoint(
+        round=number, spent=spent, overall=dict.fromkeys(("success", "score", "turns"), estimate), categories={}
+    )
 
 
 def test_the_spread_of_runs_and_the_collapsed_ones_stand_beside_the_mean() -> None:

@@ -15,7 +15,7 @@ from fedagentgym.agents.protocols import Move, RowPlayers
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
-from fedagentgym.envs.scripted import NoisyExpert, check_noise, get_slot_text
+from fedagentgym.envs.scripted import NoisyExpert, check_noise, get_slot_text, open_expert
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import RowState, TokenAgent
@@ -34,7 +34,7 @@ class ScriptedPlayers(RowPlayers[NoisyExpert]):
         self.expert, self.noise = expert, noise
 
     def start_row(self, episode: Episode, stream: Stream) -> NoisyExpert:
-        expert = self.env.expert() if self.expert else None
+        expert = open_expert(self.env) if self.expert else None
         return NoisyExpert(expert, self.noise, get_slot_text(self.env, episode), stream)
 
     def act(self, rows: Sequence[int], episodes: Sequence[Episode]) -> list[Move]:
@@ -111,7 +111,7 @@ class DemonstratorPlayers(RowPlayers[_ExpertRow]):
     def __init__(self, demonstrator: Demonstrator, env: TextEnv) -> None:
         super().__init__(env)
         self.agent, self.noise = demonstrator.agent, demonstrator.noise
-        self._choose_expert = demonstrator.choose_expert or (lambda task: env.expert())
+        self._choose_expert = demonstrator.choose_expert or (lambda task: open_expert(env))
         self._renderer = self.agent.renderer(env)
 
     def start_row(self, episode: Episode, stream: Stream) -> _ExpertRow:

@@ -183,7 +183,7 @@ class MixtureOptions(EnvOptions):
         if self.members is not None:
             return read_members(self.members)
         kinds = DEFAULT_KINDS if self.kinds is None else self.kinds
-        if isinstance(kinds, str) or not kinds or len(set(kinds)) != len(kinds):
+        if not isinstance(kinds, list | tuple) or not kinds or len(set(map(str, kinds))) != len(kinds):
             raise OptionError(f"kinds must be a list of different names among {join_names(KINDS)}, got {kinds!r}")
         for kind in kinds:
             if kind not in KINDS:

@@ -289,7 +289,7 @@ def test_what_is_no_payload_is_one_sentence(payload: Any) -> None:
         ({"naming": "twice"}, "unknown naming 'twice': known are once, repeated"),
         ({"wording": 1}, "wording"),
         ({"manners": "bad"}, "unknown manners"),
-        ({"train_tasks": 0}, "option 'train_tasks': it is at least 1"),
+        ({"train_tasks": 0}, "option 'train_tasks': it must be at least 1"),
         ({"train_tasks": 10**9}, "train_tasks"),
         ({"skils": 8}, "did you mean 'skills'"),
     ],

@@ -114,7 +114,7 @@ def test_start_page_offers_a_search_and_later_pages_offer_clicks(tiny: WebShopEn
         ({"goal_order": "x"}, "unknown goal_order"),
         ({"observation": "pdf"}, "unknown observation"),
         ({"products": 0}, "products must be at least 1"),
-        ({"products": "many"}, "option 'products': it is a valid integer"),
+        ({"products": "many"}, "option 'products': it must be a whole number"),
         ({"seed": -1}, "seed must be at least 0"),
         ({"seed": 1.5}, "option 'seed': it is a valid integer"),
         ({"num_prev_obs": -1}, "num_prev_obs"),
