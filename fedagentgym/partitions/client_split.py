@@ -457,7 +457,8 @@ def federate(
     `federate(env_id)` gives ten clients equal shares of the training tasks, drawn at random without overlap.
 
     Args:
-        env_id: Id of the environment, its short name such as `WebShop`, or an environment, whose options and pool are used.
+        env_id: Id of the environment, its short name such as `WebShop`, or an environment, whose options (except `render_mode`)
+            and pool are used. It must play all tasks of `split` without a variant.
         partition: Name of the sampler.
         clients: Number of clients. By default the number that the sampler finds (`natural`, `by_source`), otherwise 10.
         seed: Seed of everything that is random.
@@ -489,14 +490,16 @@ def federate(
             f"env must be a mapping from the environment's options to their values, got {show_value(env)}"
         )
     options = dict(env or {})
-    if not isinstance(env_id, str):
-        opened = open_env(env_id)
-        env_id, options = opened.id, {**opened.options.own, **options}
-        pool = opened.given_pool if pool is None else pool
-    env_id = find_env_id(env_id)
+    opened = None if isinstance(env_id, str) else open_env(env_id)
+    env_id = find_env_id(env_id if opened is None else opened.id)
     cls = env_class(env_id)
     split = cls.canonical_split(split)
     refuse_evaluation(cls, split)
+    if opened is not None:
+        _refuse_partial(opened, split, pool)
+        own = {name: value for name, value in opened.options.given.items() if name != "render_mode"}
+        options = {**own, **options}
+        pool = opened.given_pool if pool is None else pool
     seed = check_whole_number(seed, "seed")
     clients = None if clients is None else check_client_count(clients)
     if not isinstance(server_overlap, int | float) or not 0.0 <= server_overlap <= 1.0:
@@ -540,6 +543,25 @@ def federate(
     divided = ClientSplit(made, whole, options, own_pool=pool is not None)
     divided.__dict__["table"] = table
     return divided
+
+
+def _refuse_partial(opened: TextEnv, split: str, pool: TaskPool | None) -> None:
+    """Raise if an environment has something that the split of its tasks would not have."""
+    if opened.variant is not None:
+        raise OptionError(
+            f"{opened.id}: the environment to divide must have no variant, and this one has"
+            f" {show_value(opened.remake.keywords['variant'])}: give its id and variant=, which draws each client's own"
+        )
+    if pool is None and opened.given_pool is None and opened.whole_pool.split != split:
+        raise OptionError(
+            f"{opened.id}: the environment to divide must play the split {split!r}, and this one plays"
+            f" {opened.whole_pool.split!r}: make it with split={split!r}, or give its id"
+        )
+    if pool is None and len(opened.pool) != len(opened.whole_pool):
+        raise OptionError(
+            f"{opened.id}: the environment to divide must play all tasks of its pool, and this one plays"
+            f" {len(opened.pool):,} of {len(opened.whole_pool):,}: to divide only these, also give pool=env.pool"
+        )
 
 
 def collect_provenance() -> dict[str, str]:

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 import fedagentgym
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
+from fedagentgym.envs import open_env
+from fedagentgym.partitions.adapters import import_client_split
 from fedagentgym.partitions.client_split import ClientSplit, federate, load_client_split
 
 GUESS = "fedagentgym/Guess-v0"
@@ -189,6 +191,55 @@ def test_a_pool_of_ones_own() -> None:
     made = federate(GUESS, clients=3, tasks_per_client=5, pool=pool)
     env = made.client(1).make()
     assert list(env.unwrapped.pool.ids) == list(made.client(1).tasks) and env.reset(seed=0)[0]
+
+
+def test_a_pool_of_another_environment_or_split_is_refused(client_split: ClientSplit, tmp_path: Path) -> None:
+    path = client_split.save(tmp_path / "split.json")
+    held = [client.tasks for client in client_split]
+    for pool, said in (
+        (open_env(GUESS, split="val").pool, "tasks of the split 'train', and this pool holds tasks of the split 'val'"),
+        (open_env(GUESS, split="all").pool, "tasks of the split 'train', and this pool holds tasks of the split 'all'"),
+        (open_env("Skills").pool, f"tasks of {GUESS}, and this pool holds tasks of fedagentgym/Skills-v0"),
+    ):
+        for divide in (
+            lambda pool=pool: federate(GUESS, clients=2, pool=pool),
+            lambda pool=pool: federate(open_env(GUESS), clients=2, pool=pool),
+            lambda pool=pool: load_client_split(path, pool=pool),
+            lambda pool=pool: import_client_split(GUESS, held, pool=pool),
+        ):
+            with pytest.raises(OptionError, match=f"pool must hold {said}"):
+                divide()
+    warm = open_env(GUESS, split="warmup").pool
+    assert federate(GUESS, clients=2, split="warmup", pool=warm).pool is warm
+
+
+def test_an_environment_is_divided_with_its_options() -> None:
+    made = federate(gymnasium.make(GUESS, max_turns=3, seed=4, render_mode="ansi"), clients=2, env={"order": "once"})
+    same = federate(GUESS, clients=2, env={"max_turns": 3, "seed": 4, "order": "once"})
+    assert made.record.env_options == {"max_turns": 3, "seed": 4, "order": "once"} and made.digest == same.digest
+    assert made[1].open_env().max_turns == 3
+    assert federate(gymnasium.make(GUESS), clients=2).digest == federate(GUESS, clients=2).digest
+    warm = gymnasium.make(GUESS, split="warmup")
+    assert federate(warm, split="warmup", clients=2).digest == federate(GUESS, split="warmup", clients=2).digest
+
+
+def test_an_environment_with_a_part_of_the_tasks_a_variant_or_another_split_is_refused() -> None:
+    part = open_env(GUESS, tasks=open_env(GUESS).pool.ids[:10])
+    client = federate(GUESS, clients=2)[0]
+    varied = federate("Math", clients=2, env={"size": "tiny"}, variant="wording")[0]
+    for opened, said in (
+        (part, r"must play all tasks of its pool, and this one plays 10 of 600: .* pool=env\.pool"),
+        (client, "must play all tasks of its pool, and this one plays 300 of 600"),
+        (varied, "must have no variant, and this one has .*wording"),
+        (gymnasium.make(GUESS, split="val"), "must play the split 'train', and this one plays 'val'"),
+        (gymnasium.make(GUESS, split="all"), "must play the split 'train', and this one plays 'all'"),
+    ):
+        with pytest.raises(OptionError, match=f"the environment to divide {said}"):
+            federate(opened, clients=2)
+    with pytest.raises(OptionError, match="must play the split 'warmup', and this one plays 'train'"):
+        federate(open_env(GUESS), split="warmup")
+    assert federate(part, clients=2, pool=part.pool).table.ids == sorted(part.pool.ids)
+    assert len(federate(client, clients=2, pool=client.pool).pool) == 300
 
 
 def test_loaded_data_is_found_by_whoever_has_it(shared_data: Path, tmp_path: Path) -> None:
