@@ -34,7 +34,7 @@ from fedagentgym.envs.options import EnvOptions
 from fedagentgym.envs.pool import TaskPool, describe_pool_words
 from fedagentgym.envs.registry import find_env_id
 from fedagentgym.envs.tasks import TaskSet
-from fedagentgym.envs.variants import Plain, assign_variants, complete_request
+from fedagentgym.envs.variants import Plain, assign_variants, check_request, complete_request
 from fedagentgym.partitions import split_files
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.division import (
@@ -506,6 +506,8 @@ def federate(
         raise OptionError(f"server_overlap must be a number between 0 and 1, got {show_value(server_overlap)}")
     sampler, sizes = make_sampler(partition, parameters), check_role_sizes(roles or {})
     request = None if variant is None else complete_request(cls.id, cls.variants, variant)
+    if request is not None:
+        check_request(cls.id, cls.variants, request, read_options(env_id, options), pool)
     whole = open_pool(env_id, split, options, pool)
     table = TaskTable.from_pool(whole)
     needs_labels = sampler.needs_labels or parameters.get("label") == "hardness"
