@@ -7,14 +7,16 @@ clients hold: the share `server_overlap`. No client holds a task of the roles `p
 from __future__ import annotations
 
 import inspect
+import json
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fedagentgym.base.encoding import canonical_json, to_plain_numbers
 from fedagentgym.base.errors import (
     DataError,
     OptionError,
@@ -172,12 +174,38 @@ def make_sampler(name: str, parameters: Mapping[str, Any]) -> Sampler | Function
             raise OptionError(f"the sampler {name!r} needs {missing[0]} ({fields[missing[0]].description})")
         return target.load(given, f"sampler {name}")
     if callable(target):
-        accepted = list(inspect.signature(target).parameters)[3:]
-        takes_any = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(target).parameters.values())
-        if not takes_any:
-            _check_names(name, given, accepted)
-        return FunctionSampler(name, target, given)
+        return FunctionSampler(name, target, _complete_parameters(name, target, given))
     raise OptionError(f"the sampler {name!r} is neither a Sampler class nor a function (table, clients, seed, ...)")
+
+
+def _complete_parameters(name: str, function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """All parameters of a function sampler with their values, given or by default, as a split file holds them."""
+    signature = inspect.signature(function)
+    own = list(signature.parameters.values())[3:]
+    if not any(one.kind is one.VAR_KEYWORD for one in own):
+        _check_names(name, given, [one.name for one in own])
+    for one in own:
+        if one.default is one.empty and one.name not in given and one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL):
+            raise OptionError(f"the sampler {name!r} needs {one.name}, which has no default")
+    try:
+        bound = signature.bind(None, None, None, **given)
+    except TypeError as error:
+        raise OptionError(
+            f"the sampler {name!r} must be a function (table, clients, seed, **parameters): {error}"
+        ) from None
+    bound.apply_defaults()
+    found = {
+        one.name: bound.arguments[one.name] for one in own if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD)
+    }
+    for key, value in {**found, **{key: given[key] for key in given if key not in found}}.items():
+        try:
+            found[key] = json.loads(canonical_json(to_plain_numbers(value)))
+        except DataError:
+            raise OptionError(
+                f"the sampler {name!r}: its parameter {key} must be a plain value that a split file can hold, got"
+                f" {show_value(value)}"
+            ) from None
+    return found
 
 
 def _check_names(name: str, given: Iterable[str], accepted: Sequence[str]) -> None:

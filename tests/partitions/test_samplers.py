@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
 from fedagentgym.partitions import SAMPLERS
 from fedagentgym.partitions.assignment import Assignment, redistribute_overflow
+from fedagentgym.partitions.client_split import federate
 from fedagentgym.partitions.division import dump_parameters, make_sampler, sample_clients
 from fedagentgym.partitions.statistics import count_labels
 from fedagentgym.partitions.table import TaskTable
@@ -331,6 +333,45 @@ def test_own_function_as_sampler() -> None:
     with pytest.raises(OptionError, match="no parameter 'frist': did you mean 'first'"):
         make_sampler("test-odd", {"frist": 1})
     SAMPLERS._entries.pop("test-odd")
+
+
+@pytest.fixture
+def own() -> Iterator[Callable[[Any], str]]:
+    def register(target: Any) -> str:
+        register_sampler("test-own", target, replace=True)
+        return "test-own"
+
+    yield register
+    SAMPLERS._entries.pop("test-own", None)
+
+
+def test_the_defaults_of_a_function_are_stored(own: Callable[[Any], str]) -> None:
+    def win(table: TaskTable, clients: int, seed: int, width: int = 10, *, steps: Any = (1, 2), **more: Any) -> Any:
+        assert isinstance(steps, list)
+        return [table.ids[client : client + width] for client in range(clients)]
+
+    name = own(win)
+    made = federate("Guess", partition=name, clients=2)
+    assert made.record.parameters == {"width": 10, "steps": [1, 2]}
+    for same in ({"width": 10}, {"width": np.int64(10), "steps": [1, 2]}, {"width": None}):
+        assert federate("Guess", partition=name, clients=2, **same).digest == made.digest
+    assert dump_parameters(make_sampler(name, {"far": 2.5})) == {"width": 10, "steps": [1, 2], "far": 2.5}
+    assert all(check.ok for check in made.verify() if check.name == "re-sampling")
+
+
+def test_parameters_that_a_function_cannot_take(own: Callable[[Any], str]) -> None:
+    def needs(table: TaskTable, clients: int, seed: int, width: int, rule: Any = len) -> Any:
+        return []
+
+    with pytest.raises(OptionError, match="the sampler 'test-own' needs width, which has no default"):
+        make_sampler(own(needs), {})
+    with pytest.raises(OptionError, match=r"its parameter rule must be a plain value .*, got '<built-in"):
+        make_sampler("test-own", {"width": 3})
+    for wrong in (object(), float("nan"), {1, 2}):
+        with pytest.raises(OptionError, match="its parameter width must be a plain value"):
+            make_sampler("test-own", {"width": wrong, "rule": "len"})
+    with pytest.raises(OptionError, match=r"must be a function \(table, clients, seed, \*\*parameters\): too many"):
+        make_sampler(own(lambda table, clients: []), {})
 
 
 def test_parameters_are_checked() -> None:
