@@ -104,6 +104,8 @@ class Client:
         chosen = add_options(opened.env_options, options, opened.env_class.id) if options else opened.env_options
         if split != own:
             return build(opened.env_class, chosen, split=split, pool=pool, variant=self.variant)
+        if not self.tasks:
+            raise DataError(f"client {self.index} of the split has no tasks to play")
         changes_data = any(chosen.get_marks()[name] in ("task", "local") for name in options)
         if pool is None and (opened.own_pool or (self.variant is None and not changes_data)):
             return build(opened.env_class, chosen, split=own, tasks=self.tasks, pool=opened.pool, variant=self.variant)

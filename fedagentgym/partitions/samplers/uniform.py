@@ -38,12 +38,14 @@ class Uniform(Sampler):
     overlap: float | None = Field(
         default=None,
         ge=1,
-        description="clients that hold each used task; by default 1, or left to chance if tasks_per_client is given",
+        description="clients that hold each used task, at most all; by default 1, or left to chance if tasks_per_client is given",
     )
     compat: Compat | None = Field(default=None, description="fedagent: contiguous windows, as in the FedAgent code")
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         tasks = self.tasks_per_client
+        if self.overlap is not None and self.overlap > clients:
+            raise OptionError(f"overlap must be at most {clients:,}, the number of clients, got {self.overlap:g}")
         if tasks is None:
             share = int(float(self.overlap or 1.0) * len(table)) // clients
             if not share:
