@@ -504,7 +504,11 @@ def federate(
         pool = opened.given_pool if pool is None else pool
     seed = check_whole_number(seed, "seed")
     clients = None if clients is None else check_client_count(clients)
-    if not isinstance(server_overlap, int | float) or not 0.0 <= server_overlap <= 1.0:
+    if (
+        isinstance(server_overlap, bool)
+        or not isinstance(server_overlap, int | float)
+        or not 0.0 <= server_overlap <= 1.0
+    ):
         raise OptionError(f"server_overlap must be a number between 0 and 1, got {show_value(server_overlap)}")
     sampler, sizes = make_sampler(partition, parameters), check_role_sizes(roles or {})
     request = None if variant is None else complete_request(cls.id, cls.variants, variant)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedagentgym.base.encoding import canonical_json, to_plain_numbers
 from fedagentgym.base.errors import (
@@ -40,6 +41,13 @@ MAX_CLIENTS = 1_000_000
 """Maximum number of clients of a split, since its file holds an entry for each."""
 
 
+_NUMBERS: tuple[Any, ...] = (int, float, int | None, float | None)
+_FLAGS: tuple[Any, ...] = (bool, bool | None)
+"""The types of parameters that a text could be converted to."""
+_EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
+"""A number such as 1e-3, which PyYAML reads as a text."""
+
+
 class Sampler(Settings):
     """Base class of samplers: derive a class, write `sample`, and register it with `fedagentgym.register_sampler`.
 
@@ -63,6 +71,18 @@ class Sampler(Settings):
     """The axes in which this sampler makes clients differ; the other axes are left to chance."""
 
     needs_labels: ClassVar[bool] = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_texts(cls, data: Any) -> Any:
+        """Refuse the text of a number or a flag, and a number in place of a flag."""
+        for key, value in data.items() if isinstance(data, Mapping) else ():
+            kind = cls.model_fields[key].annotation if key in cls.model_fields else None
+            if kind in _NUMBERS and isinstance(value, str) and not _EXPONENT.fullmatch(value):
+                raise ValueError(f"{key} must be a number, not the text {show_value(value)}")
+            if kind in _FLAGS and value is not None and not isinstance(value, bool | np.bool_):
+                raise ValueError(f"{key} must be True or False, not {show_value(value)}")
+        return data
 
     @abstractmethod
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
+from fedagentgym.base.files import parse_yaml
 from fedagentgym.partitions import SAMPLERS
 from fedagentgym.partitions.assignment import Assignment, redistribute_overflow
 from fedagentgym.partitions.client_split import federate
@@ -371,6 +372,23 @@ def test_parameters_that_a_function_cannot_take(own: Callable[[Any], str]) -> No
             make_sampler("test-own", {"width": wrong, "rule": "len"})
     with pytest.raises(OptionError, match=r"must be a function \(table, clients, seed, \*\*parameters\): too many"):
         make_sampler(own(lambda table, clients: []), {})
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "said"),
+    [
+        ("uniform", {"tasks_per_client": "20"}, "tasks_per_client must be a number, not the text '20'"),
+        ("uniform", {"disjoint": "yes"}, "disjoint must be True or False, not 'yes'"),
+        ("uniform", {"disjoint": 1}, "disjoint must be True or False, not '1'"),
+        ("dirichlet", {"beta": "0.3"}, "beta must be a number, not the text '0.3'"),
+        ("coverage", {"xi": 1, "tasks_per_client": "5"}, "mean_tasks must be a number, not the text '5'"),
+        ("by_source", {"sources": {"a": "1"}}, "valid integer"),
+    ],
+)
+def test_texts_of_numbers_and_flags_are_refused(name: str, parameters: dict[str, Any], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        make_sampler(name, parameters)
+    assert dump_parameters(make_sampler("dirichlet", parse_yaml("{beta: 1e-3}", "here")))["beta"] == 0.001
 
 
 def test_parameters_are_checked() -> None:

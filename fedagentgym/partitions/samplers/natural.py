@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, StrictInt
 
 from fedagentgym.base.errors import OptionError, join_names, unknown_name_error
 from fedagentgym.base.streams import stream
@@ -101,7 +101,7 @@ class BySource(Sampler):
 
     axes: ClassVar[frozenset[Axis]] = frozenset({"mixture", "sizes"})
 
-    sources: dict[str, int] | None = Field(
+    sources: dict[str, StrictInt] | None = Field(
         default=None,
         description="number of clients for each category, or for several together (a+b: 2); by default the same for all",
     )
