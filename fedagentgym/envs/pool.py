@@ -8,7 +8,7 @@ again (or found in memory) when it is unpickled.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -320,9 +320,12 @@ class TaskPool:
 
         Raises:
             UnknownNameError: If the pool has no such task.
+            OptionError: If the ids are a set, whose order differs from process to process.
             DataError: If an id occurs twice.
         """
         require_type("tasks are a list of ids", ids, Iterable)
+        if isinstance(ids, Set) and not isinstance(ids, KeysView):
+            raise OptionError("tasks must be in an order, such as a list of ids, got a set: sort it")
         chosen = list(ids)
         positions = np.fromiter(
             (self.find_position(identifier) for identifier in chosen), dtype=np.int64, count=len(chosen)
