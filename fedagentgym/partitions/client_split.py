@@ -98,7 +98,8 @@ class Client:
         """
         opened, own = self.client_split, self.client_split.record.env_split
         pool, split = options.pop("pool", None), options.get("split", own)
-        split = opened.env_class.canonical_split(split) if isinstance(split, str) else own
+        require_type("split must be the name of a split", split, str)
+        split = opened.env_class.canonical_split(split)
         if split == own or split in opened.env_class.evaluation_splits:
             options.pop("split", None)
         chosen = add_options(opened.env_options, options, opened.env_class.id) if options else opened.env_options

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,13 @@ def test_a_client_plays_its_own_tasks_only(client_split: ClientSplit) -> None:
     assert seen <= set(client.tasks) and len(seen) > 15
     with pytest.raises(UnknownNameError):
         env.reset(options={"task": client_split.client(3).tasks[0]})
+
+
+@pytest.mark.parametrize("wrong", [3, None, b"train", ["val"], True])
+def test_a_split_that_is_no_name_is_refused(client_split: ClientSplit, wrong: Any) -> None:
+    for make in (client_split[1].open_env, client_split[1].make, partial(client_split.make_vec, [1])):
+        with pytest.raises(OptionError, match="split must be the name of a split, got "):
+            make(split=wrong)
 
 
 def test_by_id_it_is_the_same_environment(client_split: ClientSplit, tmp_path: Path) -> None:
