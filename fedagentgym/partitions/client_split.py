@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -146,13 +147,19 @@ class Client:
         )
 
     def make_vec(
-        self, count: int, *, vectorization_mode: Literal["sync", "async"] = "sync", **options: Any
+        self,
+        count: int,
+        *,
+        vectorization_mode: Literal["sync", "async"] = "sync",
+        vector_kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
         """Make a vector environment of copies of this client's environment.
 
         Args:
             count: Number of copies.
             vectorization_mode: `sync` runs all copies in this process, `async` runs each in its own process.
+            vector_kwargs: Keywords of gymnasium's vector environment, as for `gymnasium.make_vec`: `{"shared_memory": False}`.
             **options: Options of the environment that change no task.
 
         Returns:
@@ -162,7 +169,10 @@ class Client:
             OptionError: If an option would change the tasks, or is decided by the split.
         """
         require_type("copies are counted by a whole number", count, int)
-        return self.client_split.make_vec([self.index] * count, vectorization_mode=vectorization_mode, **options)
+        copies = [self.index] * count
+        return self.client_split.make_vec(
+            copies, vectorization_mode=vectorization_mode, vector_kwargs=vector_kwargs, **options
+        )
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -289,6 +299,7 @@ class ClientSplit:
         clients: Sequence[int] | None = None,
         *,
         vectorization_mode: Literal["sync", "async"] = "sync",
+        vector_kwargs: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
         """Make a vector environment with one environment per client.
@@ -296,6 +307,7 @@ class ClientSplit:
         Args:
             clients: Numbers of the clients, in the order of the vector's environments; by default all.
             vectorization_mode: `sync` runs all environments in this process, `async` runs each in its own process.
+            vector_kwargs: Keywords of gymnasium's vector environment, as for `gymnasium.make_vec`: `{"shared_memory": False}`.
             **options: Options of the environment that change no task.
 
         Returns:
@@ -303,17 +315,24 @@ class ClientSplit:
 
         Raises:
             OutOfRangeError: If there is no such client.
-            OptionError: If `clients` is empty, the vectorization_mode is unknown, or an option would change the tasks.
+            OptionError: If `clients` is empty, the vectorization_mode or a keyword of `vector_kwargs` is unknown, or an option
+                would change the tasks.
         """
         require_type("clients are a list of their numbers", clients, Iterable, type(None))
         vectors: dict[str, Callable[..., gymnasium.vector.VectorEnv[Any, Any, Any]]]
         vectors = {"sync": gymnasium.vector.SyncVectorEnv, "async": gymnasium.vector.AsyncVectorEnv}
         if vectorization_mode not in vectors:
             raise unknown_name_error("vectorization_mode", vectorization_mode, vectors)
+        require_type("vector_kwargs must be a mapping from keywords to values", vector_kwargs, Mapping, type(None))
+        keywords = dict(vector_kwargs or {})
+        known = [name for name in inspect.signature(vectors[vectorization_mode]).parameters if name != "env_fns"]
+        for name in keywords:
+            if name not in known:
+                raise unknown_name_error(f"keyword of {vectorization_mode} vector environments", name, known)
         chosen = [self.client(number) for number in (range(len(self)) if clients is None else clients)]
         if not chosen:
             raise OptionError("a vector environment needs at least one client")
-        return vectors[vectorization_mode]([partial(client.make, **options) for client in chosen])
+        return vectors[vectorization_mode]([partial(client.make, **options) for client in chosen], **keywords)
 
     @property
     def digest(self) -> str:

@@ -92,6 +92,21 @@ def test_a_vector_environment_needs_clients_that_exist(client_split: ClientSplit
             client_split.make_vec(clients)
     with pytest.raises(UnknownNameError, match="mode"):
         client_split.make_vec([0], vectorization_mode="threads")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="vector_kwargs must be a mapping"):
+        client_split.make_vec([0], vector_kwargs=["copy"])  # type: ignore[arg-type]
+    with pytest.raises(
+        UnknownNameError, match="keyword of async vector environments 'shared': did you mean 'shared_mem"
+    ):
+        client_split[0].make_vec(2, vectorization_mode="async", vector_kwargs={"shared": False})
+
+
+def test_a_vector_environment_takes_the_keywords_of_gymnasium(client_split: ClientSplit) -> None:
+    for make in (partial(client_split.make_vec, [0, 3]), partial(client_split[0].make_vec, 2)):
+        vector = make(vectorization_mode="async", vector_kwargs={"shared_memory": False})
+        try:
+            assert not vector.shared_memory and len(vector.reset(seed=0)[0]) == 2
+        finally:
+            vector.close()
 
 
 def test_a_client_number_out_of_range(client_split: ClientSplit, tmp_path: Path) -> None:
