@@ -298,6 +298,20 @@ def check_pool_size(tasks: int, table: TaskTable) -> None:
         )
 
 
+def check_disjoint(table: TaskTable, *, clients: int, tasks: int, name: str) -> None:
+    """Raise if the pool has too few tasks for clients without overlap; `name` is the parameter that asks for the tasks."""
+    if clients * tasks > len(table):
+        most = len(table) // clients
+        raise OptionError(
+            f"{clients:,} clients x {tasks:,} tasks need {clients * tasks:,} tasks, the pool has {len(table):,}: "
+            + (
+                f"lower {name} to at most {most:,} or use fewer clients"
+                if most
+                else f"use at most {len(table):,} clients"
+            )
+        )
+
+
 def check_overlap(table: TaskTable, *, clients: int, tasks: int, overlap: float = 1.0) -> int:
     """Return how many different items are needed if `overlap` clients hold each item; raise if the pool has fewer."""
     needed = max(tasks, int(-(-clients * tasks // overlap)))

@@ -98,6 +98,29 @@ def test_an_overlap_uses_as_few_tasks_as_it_needs(clients: int, tasks: int, over
     assert int((drawn.count_copies(300) > 0).sum()) == used
 
 
+def test_advice_names_parameters_that_the_sampler_has() -> None:
+    for name, parameters, said in (
+        (
+            "dirichlet",
+            {"beta": 0.3, "min_tasks": 100},
+            "need 1,000 tasks, the pool has 600: lower min_tasks to at most 60 or",
+        ),
+        (
+            "dirichlet",
+            {"beta": 0.3, "equal_size": True, "tasks_per_client": 61},
+            "lower tasks_per_client to at most 60 or",
+        ),
+        ("uniform", {"tasks_per_client": 700, "overlap": 2.0}, "lower tasks_per_client to at most 600"),
+    ):
+        with pytest.raises(OptionError, match=said) as caught:
+            draw(name, make_table(600), 10, **parameters)
+        assert "overlap" not in str(caught.value)
+    with pytest.raises(OptionError, match="sources must name at least one category, or be left out"):
+        federate("Guess", partition="by_source", sources={})
+    with pytest.raises(OptionError, match="sources gives 0 clients to 'small': at least 1 is needed, or leave it out"):
+        federate("Guess", partition="by_source", sources={"small": 0})
+
+
 def test_an_overlap_is_at_most_the_number_of_clients() -> None:
     for clients, parameters in (
         (10, {"tasks_per_client": 60, "overlap": 100.0}),

@@ -69,6 +69,7 @@ class Uniform(Sampler):
                 f"disjoint=True means overlap 1, but overlap={self.overlap:g} is asked for: give one of them"
             )
         overlap = 1.0 if self.disjoint else float(self.overlap or 1.0)
+        check_pool_size(tasks, table)
         used = check_overlap(table, clients=clients, tasks=tasks, overlap=overlap)
         source = stream(seed, "uniform", "deal")
         items = np.sort(source.choice(len(table), used))
