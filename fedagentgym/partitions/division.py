@@ -176,9 +176,39 @@ OTHER_NAMES = (("mean_tasks", "tasks_per_client"), ("beta", "alpha"))
 """Parameters and their aliases: a sampler also takes the alias, unless it has a parameter of that name."""
 
 
+TAKEN = (
+    "env_id",
+    "partition",
+    "clients",
+    "seed",
+    "split",
+    "env",
+    "variant",
+    "roles",
+    "server_overlap",
+    "labels",
+    "pool",
+)
+"""Names of arguments of `federate`; a parameter with such a name would never reach the sampler."""
+
+
+def check_parameter_names(name: str, target: object) -> None:
+    """Refuse a sampler with a parameter that has the name of an argument of `federate`."""
+    own: Iterable[str] = ()
+    if isinstance(target, type) and issubclass(target, Sampler):
+        own = target.model_fields
+    elif callable(target):
+        own = list(inspect.signature(target).parameters)[3:]
+    if taken := [key for key in own if key in TAKEN]:
+        raise OptionError(
+            f"the sampler {name!r} has a parameter {taken[0]!r}, which is an argument of federate: choose another name"
+        )
+
+
 def make_sampler(name: str, parameters: Mapping[str, Any]) -> Sampler | FunctionSampler:
     """The sampler of this name with validated parameters. If it has `mean_tasks`, `tasks_per_client` is an alias of that."""
     target = SAMPLERS.get(name)
+    check_parameter_names(name, target)
     given = {key: value for key, value in parameters.items() if value is not None}
     if isinstance(target, type) and issubclass(target, Sampler):
         fields = target.model_fields

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ from fedagentgym.base.files import parse_yaml
 from fedagentgym.partitions import SAMPLERS
 from fedagentgym.partitions.assignment import Assignment, redistribute_overflow
 from fedagentgym.partitions.client_split import federate
-from fedagentgym.partitions.division import dump_parameters, make_sampler, sample_clients
+from fedagentgym.partitions.division import TAKEN, Sampler, dump_parameters, make_sampler, sample_clients
 from fedagentgym.partitions.statistics import count_labels
 from fedagentgym.partitions.table import TaskTable
 from fedagentgym.registration import register_sampler
@@ -357,6 +358,29 @@ def test_the_defaults_of_a_function_are_stored(own: Callable[[Any], str]) -> Non
         assert federate("Guess", partition=name, clients=2, **same).digest == made.digest
     assert dump_parameters(make_sampler(name, {"far": 2.5})) == {"width": 10, "steps": [1, 2], "far": 2.5}
     assert all(check.ok for check in made.verify() if check.name == "re-sampling")
+
+
+def test_parameters_with_the_name_of_an_argument_of_federate_are_refused(own: Callable[[Any], str]) -> None:
+    arguments = inspect.signature(federate).parameters.values()
+    assert tuple(one.name for one in arguments if one.kind is not one.VAR_KEYWORD) == TAKEN
+
+    def shuffles(table: TaskTable, clients: int, draw: int, seed: int = 3) -> Any:
+        return []
+
+    class Owned(Sampler):
+        pool: int = 3
+
+        def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
+            return Assignment.from_lists([])
+
+    for target, taken in ((shuffles, "seed"), (Owned, "pool")):
+        with pytest.raises(OptionError, match=f"has a parameter '{taken}', which is an argument of federate: choose"):
+            own(target)
+        assert "test-own" not in SAMPLERS
+        SAMPLERS.register("test-own", target)  # as a name that is imported later
+        with pytest.raises(OptionError, match=f"has a parameter '{taken}'"):
+            federate("Guess", partition="test-own", clients=2)
+        SAMPLERS._entries.pop("test-own")
 
 
 def test_parameters_that_a_function_cannot_take(own: Callable[[Any], str]) -> None:
