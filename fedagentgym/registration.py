@@ -75,8 +75,13 @@ def register_sampler(name: str, target: Any, *, replace: bool = False) -> None:
         replace: Whether to replace a name that is already registered.
 
     Raises:
-        OptionError: If the name is already registered without `replace`, or the target is a string of another form.
+        OptionError: If the name is already registered without `replace`, the target is a string of another form, or a parameter
+            has the name of an argument of `federate`.
     """
+    if not isinstance(target, str):
+        from fedagentgym.partitions.division import check_parameter_names
+
+        check_parameter_names(name, target)
     _load_registry("fedagentgym.partitions", "SAMPLERS").register(name, target, replace=replace)
 
 

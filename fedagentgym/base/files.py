@@ -455,11 +455,15 @@ def _parse_float(text: str) -> float:
 
 
 def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"the key {twice[:80]!r} stands twice in one object")
-    return found
+    _refuse_repeats([key for key, _ in pairs], "object")
+    return dict(pairs)
+
+
+def _refuse_repeats(keys: Sequence[str], what: str) -> None:
+    """Raise if a key stands twice in an object or a mapping, of which only the last value would be kept."""
+    if len(set(keys)) < len(keys):
+        twice = Counter(keys).most_common(1)[0][0]
+        raise ValueError(f"the key {twice[:80]!r} stands twice in one {what}")
 
 
 _DECODER = json.JSONDecoder(parse_constant=_parse_float, parse_float=_parse_float, object_pairs_hook=_make_object)
@@ -492,6 +496,7 @@ def _count_values(node: Node, counted: dict[int, int | None]) -> int:
     if isinstance(node, SequenceNode):
         total += sum(_count_values(child, counted) for child in node.value)
     elif isinstance(node, MappingNode):
+        _refuse_repeats([str(key.value) for key, _ in node.value if isinstance(key, ScalarNode)], "mapping")
         total += sum(_count_values(key, counted) + _count_values(child, counted) for key, child in node.value)
     if total > MAX_VALUES:
         raise ValueError(f"it expands to more than {MAX_VALUES:,} values")

@@ -15,7 +15,7 @@ from rich.table import Column, Table
 from fedagentgym.base.encoding import shorten_digest
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, unknown_name_error
 from fedagentgym.base.escape import escape_terminal
-from fedagentgym.base.files import parse_yaml
+from fedagentgym.base.files import parse_yaml, write_atomic
 from fedagentgym.base.imports import require
 from fedagentgym.base.progress import get_console, make_table, measure_path, print_result
 from fedagentgym.base.rounding import count_things, format_fixed, format_share
@@ -134,6 +134,8 @@ def make(
 
     if plot is not None:
         validate_figure_path(plot)
+        if out.resolve() in (plot.resolve(), *plot.resolve().parents):
+            raise OptionError(f"--plot must be another file than --out, and outside of it, got {plot} and {out}")
         require("matplotlib", "plots")
     keywords: dict[str, Any] = {} if preset is None else get_preset(preset)
     if sampler is not None:
@@ -166,10 +168,23 @@ def make(
             raise OptionError(f"{flag} and --set {name} are the same setting: give one of the two")
     keywords = parse_assignments(parameters, keywords)
     made = federate(keywords.pop("env_id"), split=divided, server_overlap=server_overlap, **keywords)
-    made.save(out)
+    _write(made, out, plot)
+    _print_report(made, as_json, str(out))
+
+
+def _write(made: ClientSplit, out: Path, plot: Path | None) -> None:
+    """Write a split and its figure, or neither of them."""
+    before = plot.read_bytes() if plot is not None and plot.is_file() else None
     if plot is not None:
         made.plot(plot)
-    _print_report(made, as_json, str(out))
+    try:
+        made.save(out)
+    except BaseException:
+        if plot is not None and before is None:
+            plot.unlink()
+        elif plot is not None and before is not None:
+            write_atomic(plot, before)
+        raise
 
 
 @split.command(epilog="Example: fedagentgym split presets")
@@ -314,7 +329,7 @@ def compare(
 ) -> None:
     """Compare how several splits of the same tasks skew their clients, in a table and a figure."""
     from fedagentgym.partitions.plots import validate_figure_path
-    from fedagentgym.partitions.side_by_side import describe_sampler, plot_side_by_side
+    from fedagentgym.partitions.side_by_side import describe_sampler, plot_side_by_side, refuse_other_pools
 
     if out is not None:
         validate_figure_path(out)
@@ -323,6 +338,7 @@ def compare(
     made = [_open_or_make(text, env, clients, seed, env_set) for text in splits]
     if env is not None and all(Path(text).exists() for text in splits):
         raise OptionError("--env is for samplers, and all of these are split files: leave it out")
+    refuse_other_pools(made)
     if out is not None:
         plot_side_by_side(made, out, unit="share" if unit == "share" else "tasks")
     if as_json:

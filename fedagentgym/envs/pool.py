@@ -8,7 +8,7 @@ again (or found in memory) when it is unpickled.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -31,6 +31,7 @@ from fedagentgym.envs.tasks import (
     TaskIds,
     Value,
     collect_columns,
+    find_unfit_values,
     get_payload_field,
     is_value,
     list_payload_fields,
@@ -118,6 +119,8 @@ class TaskPool:
         self._payload, self._hardness, self._strip = payload, hardness, strip
         self.columns = {name: tuple(values) for name, values in sorted((columns or {}).items())}
         """Further fields of the tasks, such as the user of each, one value a task; part of the digest."""
+        self._unfit: Mapping[str, tuple[str, str]] = {}
+        """Fields of the records that are no columns, each with a task whose value is unfit, and this value."""
         self._hidden: frozenset[str] = frozenset()
         self.origin: PoolOrigin | None = None
         """If set, the pool is pickled as a reference to its data; otherwise as its tasks."""
@@ -179,7 +182,8 @@ class TaskPool:
         content = hashlib.sha256(
             represent([(row["category"], identify(row["payload"])) for row in rows]).encode("utf-8", "surrogatepass")
         )
-        return cls(
+        own = ("id", "category", "payload", "hardness")
+        pool = cls(
             env=env,
             split=split,
             ids=ids,
@@ -188,8 +192,10 @@ class TaskPool:
             source={"records": content.hexdigest()},
             hardness=lambda index: rows[index].get("hardness"),
             strip=strip,
-            columns=collect_columns(rows, ("id", "category", "payload", "hardness")),
+            columns=collect_columns(rows, own),
         )
+        pool._unfit = find_unfit_values(rows, own, ids)
+        return pool
 
     def __repr__(self) -> str:
         names = list(self.categories)
@@ -285,15 +291,14 @@ class TaskPool:
         else:
             found = [get_payload_field(task.payload, name) for task in self]
         if all(value is None for value in found):
+            if name in self._unfit:
+                raise _refuse_value(*self._unfit[name], name)
             known = sorted({"category", *self.columns, *(list_payload_fields(self[0].payload) if len(self) else ())})
             raise unknown_name_error(f"field of the tasks of {self.env}", name, known)
         unfit = next((place for place, value in enumerate(found) if not is_value(value)), None)
         if unfit is not None:
             shown = "nothing" if found[unfit] is None else show_value(found[unfit])
-            raise DataError(
-                f"the task {self.ids[unfit]!r} has {shown} in the field {name!r}: clients are formed by texts or whole numbers "
-                "that every task has"
-            )
+            raise _refuse_value(self.ids[unfit], shown, name)
         return list(found)
 
     @cached_property
@@ -320,9 +325,12 @@ class TaskPool:
 
         Raises:
             UnknownNameError: If the pool has no such task.
+            OptionError: If the ids are a set, whose order differs from process to process.
             DataError: If an id occurs twice.
         """
         require_type("tasks are a list of ids", ids, Iterable)
+        if isinstance(ids, Set) and not isinstance(ids, KeysView):
+            raise OptionError("tasks must be in an order, such as a list of ids, got a set: sort it")
         chosen = list(ids)
         positions = np.fromiter(
             (self.find_position(identifier) for identifier in chosen), dtype=np.int64, count=len(chosen)
@@ -342,7 +350,7 @@ class TaskPool:
             columns={name: [values[place] for place in where] for name, values in self.columns.items()},
             split_of=None if split_of is None else lambda index: split_of(where[index]),
         )
-        pool._hidden, pool.origin, pool._whole = self._hidden, self.origin, False
+        pool._hidden, pool.origin, pool._whole, pool._unfit = self._hidden, self.origin, False, self._unfit
         return pool
 
     def without_answers(self, ids: Iterable[str]) -> TaskPool:
@@ -409,7 +417,7 @@ class TaskPool:
         payloads = [self._payload(place) for place in places]
         described = (self.env, self.split, self.ids, (self.category_names, self.category_codes), self.source)
         splits = None if self._split_of is None else [self._split_of(place) for place in places]
-        return _restore, (described, payloads, hardness, self._strip, self._hidden, self.columns, splits)
+        return _restore, (described, payloads, hardness, self._strip, self._hidden, self.columns, splits, self._unfit)
 
     def _make_task(self, index: int) -> Task:
         identifier, payload = self.ids[index], self._payload(index)
@@ -493,6 +501,7 @@ def _restore(
     hidden: frozenset[str],
     columns: Mapping[str, Sequence[Value | None]],
     splits: Sequence[str] | None,
+    unfit: Mapping[str, tuple[str, str]],
 ) -> TaskPool:
     """Load a pickled pool from its tasks."""
     env, split, ids, categories, source = described
@@ -508,8 +517,15 @@ def _restore(
         columns=columns,
         split_of=None if splits is None else splits.__getitem__,
     )
-    pool._hidden = hidden
+    pool._hidden, pool._unfit = hidden, unfit
     return pool
+
+
+def _refuse_value(identifier: str, shown: str, name: str) -> DataError:
+    return DataError(
+        f"the task {identifier!r} has {shown} in the field {name!r}: clients are formed by texts or whole numbers "
+        "that every task has"
+    )
 
 
 def describe_pool_words(pool: TaskPool) -> str:

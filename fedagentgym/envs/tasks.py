@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from fedagentgym.base.encoding import digest, to_plain_numbers
-from fedagentgym.base.errors import DataError
+from fedagentgym.base.errors import DataError, show_value
 from fedagentgym.base.shorten import show_fields
 
 UNSEEN = "unseen"
@@ -215,6 +215,20 @@ def collect_columns(rows: Sequence[Mapping[str, Any]], known: Sequence[str]) -> 
         for name, values in columns.items()
         if all(value is None or is_value(value) for value in values) and set(values) != {None}
     }
+
+
+def find_unfit_values(
+    rows: Sequence[Mapping[str, Any]], known: Sequence[str], ids: Sequence[str]
+) -> dict[str, tuple[str, str]]:
+    """The fields of records that are no columns because of a value: the first task with such a value, and the value for a
+    message."""
+    found: dict[str, tuple[str, str]] = {}
+    for identifier, row in zip(ids, rows, strict=True):
+        for name, given in row.items():
+            value = to_plain_numbers(given)
+            if name not in known and name not in found and value is not None and not is_value(value):
+                found[name] = (identifier, show_value(value))
+    return found
 
 
 def list_payload_fields(payload: object) -> list[str]:

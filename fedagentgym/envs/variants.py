@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
@@ -21,6 +21,10 @@ from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.registry import ENVIRONMENTS
 from fedagentgym.envs.view import View
+
+if TYPE_CHECKING:
+    from fedagentgym.envs.options import EnvOptions
+    from fedagentgym.envs.pool import TaskPool
 
 Plain = Mapping[str, Any]
 """A variant as written in configurations and split files: its kind, with its fields next to it."""
@@ -115,6 +119,18 @@ class Variant(Settings):
         if stream(seed, "world", self.kind, "degree", client).uniform() >= self.degree:
             return None
         return self.draw(seed, client)
+
+    def check_options(self, options: EnvOptions, pool: TaskPool | None) -> None:
+        """Raise an `OptionError` if clients cannot have this variant in an environment with these options; called by `federate`
+        before it divides. By default every environment can have it.
+
+        Args:
+            options: The options of the environment.
+            pool: The tasks that replace those that the environment loads; None if none do.
+
+        Raises:
+            OptionError: If no client would differ, or a client's environment could not be made.
+        """
 
     @abstractmethod
     def draw(self, seed: int, client: int) -> ClientVariant:
@@ -222,6 +238,14 @@ def complete_request(env_id: str, declared: Sequence[type[Variant]], variant: st
     settings = cls.load(parameters, f"variant {cls.kind}")
     _check_drawn(settings, settings.draw(0, 0))
     return {"kind": cls.kind, **{key: value for key, value in settings.model_dump().items() if value is not None}}
+
+
+def check_request(
+    env_id: str, declared: Sequence[type[Variant]], request: Plain, options: EnvOptions, pool: TaskPool | None
+) -> None:
+    """Raise if the environments of clients cannot have the requested variant under these options, or with this given pool."""
+    cls, parameters = variant_class(env_id, declared, request)
+    cls.load(parameters, f"variant {cls.kind}").check_options(options, pool)
 
 
 def _check_drawn(settings: Variant, drawn: object) -> ClientVariant | None:

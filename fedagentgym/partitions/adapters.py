@@ -72,7 +72,7 @@ def import_client_split(
     cls = env_class(env_id)
     split = cls.canonical_split(split)
     refuse_evaluation(cls, split)
-    whole = pool if pool is not None else open_pool(env_id, split, options)
+    whole = open_pool(env_id, split, options, pool)
     table = TaskTable.from_pool(whole)
     if isinstance(held, Mapping):
         if set(held) != set(range(len(held))):

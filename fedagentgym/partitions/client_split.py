@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,7 +35,7 @@ from fedagentgym.envs.options import EnvOptions
 from fedagentgym.envs.pool import TaskPool, describe_pool_words
 from fedagentgym.envs.registry import find_env_id
 from fedagentgym.envs.tasks import TaskSet
-from fedagentgym.envs.variants import Plain, assign_variants, complete_request
+from fedagentgym.envs.variants import Plain, assign_variants, check_request, complete_request
 from fedagentgym.partitions import split_files
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.division import (
@@ -98,12 +99,15 @@ class Client:
         """
         opened, own = self.client_split, self.client_split.record.env_split
         pool, split = options.pop("pool", None), options.get("split", own)
-        split = opened.env_class.canonical_split(split) if isinstance(split, str) else own
+        require_type("split must be the name of a split", split, str)
+        split = opened.env_class.canonical_split(split)
         if split == own or split in opened.env_class.evaluation_splits:
             options.pop("split", None)
         chosen = add_options(opened.env_options, options, opened.env_class.id) if options else opened.env_options
         if split != own:
             return build(opened.env_class, chosen, split=split, pool=pool, variant=self.variant)
+        if not self.tasks:
+            raise DataError(f"client {self.index} of the split has no tasks to play")
         changes_data = any(chosen.get_marks()[name] in ("task", "local") for name in options)
         if pool is None and (opened.own_pool or (self.variant is None and not changes_data)):
             return build(opened.env_class, chosen, split=own, tasks=self.tasks, pool=opened.pool, variant=self.variant)
@@ -143,13 +147,19 @@ class Client:
         )
 
     def make_vec(
-        self, count: int, *, vectorization_mode: Literal["sync", "async"] = "sync", **options: Any
+        self,
+        count: int,
+        *,
+        vectorization_mode: Literal["sync", "async"] = "sync",
+        vector_kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
         """Make a vector environment of copies of this client's environment.
 
         Args:
             count: Number of copies.
             vectorization_mode: `sync` runs all copies in this process, `async` runs each in its own process.
+            vector_kwargs: Keywords of gymnasium's vector environment, as for `gymnasium.make_vec`: `{"shared_memory": False}`.
             **options: Options of the environment that change no task.
 
         Returns:
@@ -159,7 +169,10 @@ class Client:
             OptionError: If an option would change the tasks, or is decided by the split.
         """
         require_type("copies are counted by a whole number", count, int)
-        return self.client_split.make_vec([self.index] * count, vectorization_mode=vectorization_mode, **options)
+        copies = [self.index] * count
+        return self.client_split.make_vec(
+            copies, vectorization_mode=vectorization_mode, vector_kwargs=vector_kwargs, **options
+        )
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -286,6 +299,7 @@ class ClientSplit:
         clients: Sequence[int] | None = None,
         *,
         vectorization_mode: Literal["sync", "async"] = "sync",
+        vector_kwargs: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
         """Make a vector environment with one environment per client.
@@ -293,6 +307,7 @@ class ClientSplit:
         Args:
             clients: Numbers of the clients, in the order of the vector's environments; by default all.
             vectorization_mode: `sync` runs all environments in this process, `async` runs each in its own process.
+            vector_kwargs: Keywords of gymnasium's vector environment, as for `gymnasium.make_vec`: `{"shared_memory": False}`.
             **options: Options of the environment that change no task.
 
         Returns:
@@ -300,17 +315,24 @@ class ClientSplit:
 
         Raises:
             OutOfRangeError: If there is no such client.
-            OptionError: If `clients` is empty, the vectorization_mode is unknown, or an option would change the tasks.
+            OptionError: If `clients` is empty, the vectorization_mode or a keyword of `vector_kwargs` is unknown, or an option
+                would change the tasks.
         """
         require_type("clients are a list of their numbers", clients, Iterable, type(None))
         vectors: dict[str, Callable[..., gymnasium.vector.VectorEnv[Any, Any, Any]]]
         vectors = {"sync": gymnasium.vector.SyncVectorEnv, "async": gymnasium.vector.AsyncVectorEnv}
         if vectorization_mode not in vectors:
             raise unknown_name_error("vectorization_mode", vectorization_mode, vectors)
+        require_type("vector_kwargs must be a mapping from keywords to values", vector_kwargs, Mapping, type(None))
+        keywords = dict(vector_kwargs or {})
+        known = [name for name in inspect.signature(vectors[vectorization_mode]).parameters if name != "env_fns"]
+        for name in keywords:
+            if name not in known:
+                raise unknown_name_error(f"keyword of {vectorization_mode} vector environments", name, known)
         chosen = [self.client(number) for number in (range(len(self)) if clients is None else clients)]
         if not chosen:
             raise OptionError("a vector environment needs at least one client")
-        return vectors[vectorization_mode]([partial(client.make, **options) for client in chosen])
+        return vectors[vectorization_mode]([partial(client.make, **options) for client in chosen], **keywords)
 
     @property
     def digest(self) -> str:
@@ -457,7 +479,8 @@ def federate(
     `federate(env_id)` gives ten clients equal shares of the training tasks, drawn at random without overlap.
 
     Args:
-        env_id: Id of the environment, its short name such as `WebShop`, or an environment, whose options and pool are used.
+        env_id: Id of the environment, its short name such as `WebShop`, or an environment, whose options (except `render_mode`)
+            and pool are used. It must play all tasks of `split` without a variant.
         partition: Name of the sampler.
         clients: Number of clients. By default the number that the sampler finds (`natural`, `by_source`), otherwise 10.
         seed: Seed of everything that is random.
@@ -489,20 +512,28 @@ def federate(
             f"env must be a mapping from the environment's options to their values, got {show_value(env)}"
         )
     options = dict(env or {})
-    if not isinstance(env_id, str):
-        opened = open_env(env_id)
-        env_id, options = opened.id, {**opened.options.own, **options}
-        pool = opened.given_pool if pool is None else pool
-    env_id = find_env_id(env_id)
+    opened = None if isinstance(env_id, str) else open_env(env_id)
+    env_id = find_env_id(env_id if opened is None else opened.id)
     cls = env_class(env_id)
     split = cls.canonical_split(split)
     refuse_evaluation(cls, split)
+    if opened is not None:
+        _refuse_partial(opened, split, pool)
+        own = {name: value for name, value in opened.options.given.items() if name != "render_mode"}
+        options = {**own, **options}
+        pool = opened.given_pool if pool is None else pool
     seed = check_whole_number(seed, "seed")
     clients = None if clients is None else check_client_count(clients)
-    if not isinstance(server_overlap, int | float) or not 0.0 <= server_overlap <= 1.0:
+    if (
+        isinstance(server_overlap, bool)
+        or not isinstance(server_overlap, int | float)
+        or not 0.0 <= server_overlap <= 1.0
+    ):
         raise OptionError(f"server_overlap must be a number between 0 and 1, got {show_value(server_overlap)}")
     sampler, sizes = make_sampler(partition, parameters), check_role_sizes(roles or {})
     request = None if variant is None else complete_request(cls.id, cls.variants, variant)
+    if request is not None:
+        check_request(cls.id, cls.variants, request, read_options(env_id, options), pool)
     whole = open_pool(env_id, split, options, pool)
     table = TaskTable.from_pool(whole)
     needs_labels = sampler.needs_labels or parameters.get("label") == "hardness"
@@ -540,6 +571,25 @@ def federate(
     divided = ClientSplit(made, whole, options, own_pool=pool is not None)
     divided.__dict__["table"] = table
     return divided
+
+
+def _refuse_partial(opened: TextEnv, split: str, pool: TaskPool | None) -> None:
+    """Raise if an environment has something that the split of its tasks would not have."""
+    if opened.variant is not None:
+        raise OptionError(
+            f"{opened.id}: the environment to divide must have no variant, and this one has"
+            f" {show_value(opened.remake.keywords['variant'])}: give its id and variant=, which draws each client's own"
+        )
+    if pool is None and opened.given_pool is None and opened.whole_pool.split != split:
+        raise OptionError(
+            f"{opened.id}: the environment to divide must play the split {split!r}, and this one plays"
+            f" {opened.whole_pool.split!r}: make it with split={split!r}, or give its id"
+        )
+    if pool is None and len(opened.pool) != len(opened.whole_pool):
+        raise OptionError(
+            f"{opened.id}: the environment to divide must play all tasks of its pool, and this one plays"
+            f" {len(opened.pool):,} of {len(opened.whole_pool):,}: to divide only these, also give pool=env.pool"
+        )
 
 
 def collect_provenance() -> dict[str, str]:

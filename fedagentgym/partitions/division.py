@@ -7,14 +7,17 @@ clients hold: the share `server_overlap`. No client holds a task of the roles `p
 from __future__ import annotations
 
 import inspect
+import json
+import re
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from fedagentgym.base.encoding import canonical_json, to_plain_numbers
 from fedagentgym.base.errors import (
     DataError,
     OptionError,
@@ -36,6 +39,13 @@ Compat = Literal["fedagent"]
 
 MAX_CLIENTS = 1_000_000
 """Maximum number of clients of a split, since its file holds an entry for each."""
+
+
+_NUMBERS: tuple[Any, ...] = (int, float, int | None, float | None)
+_FLAGS: tuple[Any, ...] = (bool, bool | None)
+"""The types of parameters that a text could be converted to."""
+_EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
+"""A number such as 1e-3, which PyYAML reads as a text."""
 
 
 class Sampler(Settings):
@@ -61,6 +71,18 @@ class Sampler(Settings):
     """The axes in which this sampler makes clients differ; the other axes are left to chance."""
 
     needs_labels: ClassVar[bool] = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_texts(cls, data: Any) -> Any:
+        """Refuse the text of a number or a flag, and a number in place of a flag."""
+        for key, value in data.items() if isinstance(data, Mapping) else ():
+            kind = cls.model_fields[key].annotation if key in cls.model_fields else None
+            if kind in _NUMBERS and isinstance(value, str) and not _EXPONENT.fullmatch(value):
+                raise ValueError(f"{key} must be a number, not the text {show_value(value)}")
+            if kind in _FLAGS and value is not None and not isinstance(value, bool | np.bool_):
+                raise ValueError(f"{key} must be True or False, not {show_value(value)}")
+        return data
 
     @abstractmethod
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
@@ -154,9 +176,39 @@ OTHER_NAMES = (("mean_tasks", "tasks_per_client"), ("beta", "alpha"))
 """Parameters and their aliases: a sampler also takes the alias, unless it has a parameter of that name."""
 
 
+TAKEN = (
+    "env_id",
+    "partition",
+    "clients",
+    "seed",
+    "split",
+    "env",
+    "variant",
+    "roles",
+    "server_overlap",
+    "labels",
+    "pool",
+)
+"""Names of arguments of `federate`; a parameter with such a name would never reach the sampler."""
+
+
+def check_parameter_names(name: str, target: object) -> None:
+    """Refuse a sampler with a parameter that has the name of an argument of `federate`."""
+    own: Iterable[str] = ()
+    if isinstance(target, type) and issubclass(target, Sampler):
+        own = target.model_fields
+    elif callable(target):
+        own = list(inspect.signature(target).parameters)[3:]
+    if taken := [key for key in own if key in TAKEN]:
+        raise OptionError(
+            f"the sampler {name!r} has a parameter {taken[0]!r}, which is an argument of federate: choose another name"
+        )
+
+
 def make_sampler(name: str, parameters: Mapping[str, Any]) -> Sampler | FunctionSampler:
     """The sampler of this name with validated parameters. If it has `mean_tasks`, `tasks_per_client` is an alias of that."""
     target = SAMPLERS.get(name)
+    check_parameter_names(name, target)
     given = {key: value for key, value in parameters.items() if value is not None}
     if isinstance(target, type) and issubclass(target, Sampler):
         fields = target.model_fields
@@ -172,12 +224,38 @@ def make_sampler(name: str, parameters: Mapping[str, Any]) -> Sampler | Function
             raise OptionError(f"the sampler {name!r} needs {missing[0]} ({fields[missing[0]].description})")
         return target.load(given, f"sampler {name}")
     if callable(target):
-        accepted = list(inspect.signature(target).parameters)[3:]
-        takes_any = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(target).parameters.values())
-        if not takes_any:
-            _check_names(name, given, accepted)
-        return FunctionSampler(name, target, given)
+        return FunctionSampler(name, target, _complete_parameters(name, target, given))
     raise OptionError(f"the sampler {name!r} is neither a Sampler class nor a function (table, clients, seed, ...)")
+
+
+def _complete_parameters(name: str, function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """All parameters of a function sampler with their values, given or by default, as a split file holds them."""
+    signature = inspect.signature(function)
+    own = list(signature.parameters.values())[3:]
+    if not any(one.kind is one.VAR_KEYWORD for one in own):
+        _check_names(name, given, [one.name for one in own])
+    for one in own:
+        if one.default is one.empty and one.name not in given and one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL):
+            raise OptionError(f"the sampler {name!r} needs {one.name}, which has no default")
+    try:
+        bound = signature.bind(None, None, None, **given)
+    except TypeError as error:
+        raise OptionError(
+            f"the sampler {name!r} must be a function (table, clients, seed, **parameters): {error}"
+        ) from None
+    bound.apply_defaults()
+    found = {
+        one.name: bound.arguments[one.name] for one in own if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD)
+    }
+    for key, value in {**found, **{key: given[key] for key in given if key not in found}}.items():
+        try:
+            found[key] = json.loads(canonical_json(to_plain_numbers(value)))
+        except DataError:
+            raise OptionError(
+                f"the sampler {name!r}: its parameter {key} must be a plain value that a split file can hold, got"
+                f" {show_value(value)}"
+            ) from None
+    return found
 
 
 def _check_names(name: str, given: Iterable[str], accepted: Sequence[str]) -> None:
@@ -247,6 +325,20 @@ def check_pool_size(tasks: int, table: TaskTable) -> None:
         raise OptionError(
             f"{tasks:,} tasks per client are asked for, the pool has {len(table):,}: "
             f"lower tasks_per_client to at most {len(table):,}"
+        )
+
+
+def check_disjoint(table: TaskTable, *, clients: int, tasks: int, name: str) -> None:
+    """Raise if the pool has too few tasks for clients without overlap; `name` is the parameter that asks for the tasks."""
+    if clients * tasks > len(table):
+        most = len(table) // clients
+        raise OptionError(
+            f"{clients:,} clients x {tasks:,} tasks need {clients * tasks:,} tasks, the pool has {len(table):,}: "
+            + (
+                f"lower {name} to at most {most:,} or use fewer clients"
+                if most
+                else f"use at most {len(table):,} clients"
+            )
         )
 
 

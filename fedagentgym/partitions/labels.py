@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.base.encoding import canonical_json, digest, shorten_digest
-from fedagentgym.base.errors import DataError, OptionError, join_names
+from fedagentgym.base.errors import DataError, OptionError, join_names, show_value
 from fedagentgym.base.files import check_format, read_bytes, read_jsonl, write_atomic
 from fedagentgym.base.streams import derive, stream
 from fedagentgym.envs.core import TextEnv
@@ -188,8 +188,11 @@ def from_mapping(solved: Mapping[str, Any], ids: Sequence[str]) -> Labels:
     if missing:
         raise DataError(f"the labels miss {len(missing):,} of {len(ids):,} tasks: {join_names(missing, 3)}")
     for name in ids:
-        if not isinstance(solved[name], bool | int | float | np.bool_ | np.number):
-            raise DataError(f"the label of {name} must be a success share or true or false, got {solved[name]!r}")
+        value = solved[name]
+        if not isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating) or not 0 <= value <= 1:
+            raise DataError(
+                f"the label of {name} must be a success share from 0 to 1, or true or false, got {show_value(value)}"
+            )
     flags = np.fromiter((float(solved[name]) >= 0.5 for name in ids), dtype=bool, count=len(ids))
     given = digest([[name, flag] for name, flag in zip(ids, flags.tolist(), strict=True)])
     return Labels(flags, {"policy": {"name": "given"}, "digest": given})

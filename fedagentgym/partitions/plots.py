@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.base.errors import OptionError, require_type
+from fedagentgym.base.errors import OptionError, check_choice, require_type
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.imports import require
 from fedagentgym.base.rounding import count_things, format_fixed, format_share
@@ -207,6 +207,7 @@ def plot_mixture_bars(
     Bars show shares of the client's tasks, with a bar of the pool at the right, or with `unit="tasks"` numbers of tasks, the
     largest client first.
     """
+    check_choice("unit", unit, ("share", "tasks"))
     axes = axes if axes is not None else make_figure([1])[1][0]
     names, shares, pool = _select_main_categories(statistics)
     if unit == "share":

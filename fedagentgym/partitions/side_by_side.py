@@ -33,6 +33,18 @@ _MAX_PANEL_TITLE = 36
 _SIZES = ("tasks_per_client", "mean_tasks", "min_tasks", "max_tasks")
 
 
+def refuse_other_pools(client_splits: Sequence[ClientSplit]) -> None:
+    """Raise unless all splits divide the same pool."""
+    first = client_splits[0].record
+    for made in client_splits[1:]:
+        if made.record.pool_digest != first.pool_digest:
+            raise OptionError(
+                f"only splits of the same tasks can be compared: {made.record.sampler} divides another pool "
+                f"({made.record.env_id}, {dict(made.record.env_options)}) than {first.sampler} ({first.env_id}, "
+                f"{dict(first.env_options)})"
+            )
+
+
 def plot_side_by_side(
     client_splits: Sequence[ClientSplit],
     path: str | Path | None = None,
@@ -52,7 +64,8 @@ def plot_side_by_side(
         The matplotlib axes, an array with one entry per panel.
 
     Raises:
-        OptionError: If there is no split, more than twelve, splits of different pools, or not one title per split.
+        OptionError: If there is no split, more than twelve, splits of different pools, an unknown unit, or not one title per
+            split.
         MissingExtraError: If matplotlib is not installed.
     """
     require_type("splits are a list of ClientSplit", client_splits, list, tuple)
@@ -60,14 +73,7 @@ def plot_side_by_side(
         require_type("splits are a list of ClientSplit", made, ClientSplit)
     if not 1 <= len(client_splits) <= MAX_PANELS:
         raise OptionError(f"one figure shows 1 to {MAX_PANELS} splits side by side, got {len(client_splits)}")
-    first = client_splits[0].record
-    for made in client_splits[1:]:
-        if made.record.pool_digest != first.pool_digest:
-            raise OptionError(
-                f"only splits of the same tasks can be compared: {made.record.sampler} divides another pool "
-                f"({made.record.env_id}, {dict(made.record.env_options)}) than {first.sampler} ({first.env_id}, "
-                f"{dict(first.env_options)})"
-            )
+    refuse_other_pools(client_splits)
     if titles is not None and len(titles) != len(client_splits):
         raise OptionError(f"{len(client_splits)} splits were given {len(titles)} titles")
     matplotlib = require("matplotlib", "plots")
@@ -102,7 +108,7 @@ def plot_side_by_side(
                 panel.set_ylabel("")
         handles, labels = axes[0].get_legend_handles_labels()
         add_legend(figure, handles, labels, loc="lower left", bbox_to_anchor=(0.5 / width, 0.0))
-        tasks = f"{plain_name(first.env_id)}  \u00b7  {len(client_splits[0].pool):,} tasks"
+        tasks = f"{plain_name(client_splits[0].record.env_id)}  \u00b7  {len(client_splits[0].pool):,} tasks"
         add_title(figure, tasks, x=0.12 / width)
         save_figure(figure, path)
     return axes

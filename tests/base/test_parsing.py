@@ -33,6 +33,10 @@ def test_what_is_no_plain_value_of_bounded_size_is_refused(text: str) -> None:
 def test_plain_values_are_read() -> None:
     assert parse_yaml("a: &a {x: 1}\nb: {<<: *a, y: [yes, ~, 1.5]}", "here")["b"] == {"x": 1, "y": [True, None, 1.5]}
     assert parse_yaml("", "here") is None
+    assert parse_yaml("a: {x: 1}\nb: {x: 2}", "here") == {"a": {"x": 1}, "b": {"x": 2}}
+    for text in ("{small: 1, small: 2}", "a: [{b: 1, 'b': 1}]", "x: 1\ny: 2\nx: 3"):
+        with pytest.raises(DataError, match=r"here: not usable YAML: .*the key '.*' stands twice in one mapping"):
+            parse_yaml(text, "here")
     assert parse_yaml("2024-13-45", "here") == "2024-13-45"  # a date is text
 
 

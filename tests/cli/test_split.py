@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from fedagentgym.base.errors import OptionError
 from fedagentgym.cli.main import main
+from fedagentgym.partitions import federate
+from fedagentgym.partitions.side_by_side import plot_side_by_side
 
 MAKE = ["split", "make", "preference", "--env", "Guess", "--clients", "6", "--tasks-per-client", "20", "--omega", "0.9"]
 
@@ -64,6 +67,39 @@ def test_a_figure_that_cannot_be_drawn_is_refused_before_the_split_is_written(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main([*MAKE, "--out", str(tmp_path / "a.json"), "--plot", str(tmp_path / "a.png")]) == 2
     assert "[plots]" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_split_and_its_figure_are_written_together_or_not_at_all(
+    kept: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, figure, blocked = tmp_path / "a.json", tmp_path / "a.png", tmp_path / "b.json"
+    blocked.mkdir()
+    if kept:
+        figure.write_bytes(b"before")
+    for out, plot in (
+        (file, Path("/proc/x.png")),
+        (blocked, figure),
+        (figure, figure),
+        (tmp_path / "c", tmp_path / "c/a.png"),
+    ):
+        assert main([*MAKE, "--out", str(out), "--plot", str(plot)]) == 2
+        assert len(capsys.readouterr().err.strip().splitlines()) == 1
+        assert {path.name for path in tmp_path.iterdir()} == ({"b.json", "a.png"} if kept else {"b.json"})
+        assert not kept or figure.read_bytes() == b"before"
+
+
+def test_only_splits_of_the_same_tasks_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stored = tmp_path / "split.json"
+    assert main([*MAKE, "--out", str(stored)]) == 0
+    capsys.readouterr()
+    for more in ([], ["--json"], ["--out", str(tmp_path / "two.svg")]):
+        assert main(["split", "compare", str(stored), "uniform", "--env", "Skills", *more]) == 2
+        out, err = capsys.readouterr()
+        assert not out and "only splits of the same tasks can be compared" in err
+    assert not (tmp_path / "two.svg").exists()
+    with pytest.raises(OptionError, match="unit must be one of share, tasks, got 'x'"):
+        plot_side_by_side([federate("Guess", clients=2)], unit="x")  # type: ignore[arg-type]
 
 
 def test_compare_files_and_samplers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -250,6 +250,19 @@ def test_pools_are_named_by_what_is_in_them() -> None:
         pool[600]
 
 
+def test_tasks_without_an_order_are_refused() -> None:
+    pool = open_env(GUESS).pool
+    ids = [pool.ids[7], pool.ids[2]]
+    for unordered in (set(ids), frozenset(ids), set()):
+        for choose in (pool.subset, pool.without_answers, lambda ids: gymnasium.make(GUESS, tasks=ids)):
+            with pytest.raises(
+                OptionError, match="tasks must be in an order, such as a list of ids, got a set: sort it"
+            ):
+                choose(unordered)
+    for ordered in (ids, tuple(ids), iter(ids), dict.fromkeys(ids), dict.fromkeys(ids).keys()):
+        assert list(pool.subset(ordered).ids) == ids
+
+
 def test_a_million_tasks_cost_nothing() -> None:
     ids = TaskIds(GUESS, "train", 1_000_000)
     assert ids[999_999] == "guess/train/999999" and ids.find_position("guess/train/123456") == 123_456

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 
 import fedagentgym
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
+from fedagentgym.envs import open_env
+from fedagentgym.partitions.adapters import import_client_split
 from fedagentgym.partitions.client_split import ClientSplit, federate, load_client_split
 
 GUESS = "fedagentgym/Guess-v0"
@@ -34,6 +37,13 @@ def test_a_client_plays_its_own_tasks_only(client_split: ClientSplit) -> None:
     assert seen <= set(client.tasks) and len(seen) > 15
     with pytest.raises(UnknownNameError):
         env.reset(options={"task": client_split.client(3).tasks[0]})
+
+
+@pytest.mark.parametrize("wrong", [3, None, b"train", ["val"], True])
+def test_a_split_that_is_no_name_is_refused(client_split: ClientSplit, wrong: Any) -> None:
+    for make in (client_split[1].open_env, client_split[1].make, partial(client_split.make_vec, [1])):
+        with pytest.raises(OptionError, match="split must be the name of a split, got "):
+            make(split=wrong)
 
 
 def test_by_id_it_is_the_same_environment(client_split: ClientSplit, tmp_path: Path) -> None:
@@ -82,6 +92,21 @@ def test_a_vector_environment_needs_clients_that_exist(client_split: ClientSplit
             client_split.make_vec(clients)
     with pytest.raises(UnknownNameError, match="mode"):
         client_split.make_vec([0], vectorization_mode="threads")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="vector_kwargs must be a mapping"):
+        client_split.make_vec([0], vector_kwargs=["copy"])  # type: ignore[arg-type]
+    with pytest.raises(
+        UnknownNameError, match="keyword of async vector environments 'shared': did you mean 'shared_mem"
+    ):
+        client_split[0].make_vec(2, vectorization_mode="async", vector_kwargs={"shared": False})
+
+
+def test_a_vector_environment_takes_the_keywords_of_gymnasium(client_split: ClientSplit) -> None:
+    for make in (partial(client_split.make_vec, [0, 3]), partial(client_split[0].make_vec, 2)):
+        vector = make(vectorization_mode="async", vector_kwargs={"shared_memory": False})
+        try:
+            assert not vector.shared_memory and len(vector.reset(seed=0)[0]) == 2
+        finally:
+            vector.close()
 
 
 def test_a_client_number_out_of_range(client_split: ClientSplit, tmp_path: Path) -> None:
@@ -189,6 +214,55 @@ def test_a_pool_of_ones_own() -> None:
     made = federate(GUESS, clients=3, tasks_per_client=5, pool=pool)
     env = made.client(1).make()
     assert list(env.unwrapped.pool.ids) == list(made.client(1).tasks) and env.reset(seed=0)[0]
+
+
+def test_a_pool_of_another_environment_or_split_is_refused(client_split: ClientSplit, tmp_path: Path) -> None:
+    path = client_split.save(tmp_path / "split.json")
+    held = [client.tasks for client in client_split]
+    for pool, said in (
+        (open_env(GUESS, split="val").pool, "tasks of the split 'train', and this pool holds tasks of the split 'val'"),
+        (open_env(GUESS, split="all").pool, "tasks of the split 'train', and this pool holds tasks of the split 'all'"),
+        (open_env("Skills").pool, f"tasks of {GUESS}, and this pool holds tasks of fedagentgym/Skills-v0"),
+    ):
+        for divide in (
+            lambda pool=pool: federate(GUESS, clients=2, pool=pool),
+            lambda pool=pool: federate(open_env(GUESS), clients=2, pool=pool),
+            lambda pool=pool: load_client_split(path, pool=pool),
+            lambda pool=pool: import_client_split(GUESS, held, pool=pool),
+        ):
+            with pytest.raises(OptionError, match=f"pool must hold {said}"):
+                divide()
+    warm = open_env(GUESS, split="warmup").pool
+    assert federate(GUESS, clients=2, split="warmup", pool=warm).pool is warm
+
+
+def test_an_environment_is_divided_with_its_options() -> None:
+    made = federate(gymnasium.make(GUESS, max_turns=3, seed=4, render_mode="ansi"), clients=2, env={"order": "once"})
+    same = federate(GUESS, clients=2, env={"max_turns": 3, "seed": 4, "order": "once"})
+    assert made.record.env_options == {"max_turns": 3, "seed": 4, "order": "once"} and made.digest == same.digest
+    assert made[1].open_env().max_turns == 3
+    assert federate(gymnasium.make(GUESS), clients=2).digest == federate(GUESS, clients=2).digest
+    warm = gymnasium.make(GUESS, split="warmup")
+    assert federate(warm, split="warmup", clients=2).digest == federate(GUESS, split="warmup", clients=2).digest
+
+
+def test_an_environment_with_a_part_of_the_tasks_a_variant_or_another_split_is_refused() -> None:
+    part = open_env(GUESS, tasks=open_env(GUESS).pool.ids[:10])
+    client = federate(GUESS, clients=2)[0]
+    varied = federate("Math", clients=2, env={"size": "tiny"}, variant="wording")[0]
+    for opened, said in (
+        (part, r"must play all tasks of its pool, and this one plays 10 of 600: .* pool=env\.pool"),
+        (client, "must play all tasks of its pool, and this one plays 300 of 600"),
+        (varied, "must have no variant, and this one has .*wording"),
+        (gymnasium.make(GUESS, split="val"), "must play the split 'train', and this one plays 'val'"),
+        (gymnasium.make(GUESS, split="all"), "must play the split 'train', and this one plays 'all'"),
+    ):
+        with pytest.raises(OptionError, match=f"the environment to divide {said}"):
+            federate(opened, clients=2)
+    with pytest.raises(OptionError, match="must play the split 'warmup', and this one plays 'train'"):
+        federate(open_env(GUESS), split="warmup")
+    assert federate(part, clients=2, pool=part.pool).table.ids == sorted(part.pool.ids)
+    assert len(federate(client, clients=2, pool=client.pool).pool) == 300
 
 
 def test_loaded_data_is_found_by_whoever_has_it(shared_data: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -225,6 +226,19 @@ def test_a_task_without_a_user_is_named(place: int) -> None:
         federate(GUESS, partition="natural", by="user", pool=make_user_pool(users))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("wrong", [1.5, np.float64(2.5), True, ["b"]])
+def test_a_task_whose_user_is_no_text_is_named(wrong: Any) -> None:
+    pool = make_user_pool(["a", "b", wrong])
+    assert "user" not in pool.columns, "the digest is that of the other fields"
+    for one in (pool, pickle.loads(pickle.dumps(pool)), pool.subset(pool.ids[1:])):
+        with pytest.raises(
+            DataError, match=r"'guess/train/00002' has .* in the field 'user': clients are formed by texts"
+        ):
+            one.get_field("user")
+    with pytest.raises(UnknownNameError, match="unknown field of the tasks"):
+        pool.get_field("usr")
+
+
 def test_other_samplers_take_any_field_for_a_label() -> None:
     pool = make_user_pool([f"u{number % 6}" for number in range(60)])
     for name, parameters in (
@@ -266,7 +280,5 @@ def test_a_stored_split_is_verified(name: str, parameters: dict[str, Any], tmp_p
 def test_users_are_part_of_the_pool() -> None:
     first, second = make_user_pool(["a", "a", "b"]), make_user_pool(["a", "b", "b"])
     assert first.digest != second.digest
-    import pickle
-
     copy = pickle.loads(pickle.dumps(first.subset(first.ids[1:])))
     assert copy.get_field("user") == ["a", "b"]

@@ -121,8 +121,14 @@ def test_labels_in_other_forms() -> None:
     assert given.record.labels is not None and given.record.labels.solved.mean() == 0.5
     with pytest.raises(DataError, match="miss 599 of 600"):
         federate(GUESS, partition="hardness", clients=2, tasks_per_client=4, xi=1.0, labels={ids[0]: True})
-    with pytest.raises(DataError, match="must be a success share or true or false, got 'yes'"):
-        federate(GUESS, partition="hardness", clients=2, tasks_per_client=4, xi=1.0, labels=dict.fromkeys(ids, "yes"))
+    for wrong in ("yes", None, 2, -1, 1.5, -0.01, float("nan"), float("inf"), np.float32(1.1), 1j):
+        with pytest.raises(DataError, match="must be a success share from 0 to 1, or true or false, got '"):
+            federate(
+                GUESS, partition="hardness", clients=2, tasks_per_client=4, xi=1.0, labels=dict.fromkeys(ids, wrong)
+            )
+    shares = {name: np.float32(0.5) if n % 2 else np.bool_(False) for n, name in enumerate(ids)}
+    halved = federate(GUESS, clients=2, tasks_per_client=4, labels=shares).record.labels
+    assert halved is not None and halved.solved.mean() == 0.5
     with pytest.raises(OptionError, match=r"labels must be a path, .pool. or a mapping"):
         federate(GUESS, clients=2, tasks_per_client=4, labels=7)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="no labels come with this pool"):

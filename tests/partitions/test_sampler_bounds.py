@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedagentgym.base.errors import OptionError
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.partitions.client_split import federate
 from fedagentgym.partitions.division import check_client_count, make_sampler
 from fedagentgym.partitions.samplers.coverage import Bounds, Coverage, validate_bounds
 from fedagentgym.partitions.samplers.hardness import Hardness
@@ -66,7 +67,7 @@ def test_bounds_of_coverage_and_hardness_that_were_not_given() -> None:
     coverage = Coverage(xi=1.0, mean_tasks=24.0)
     assert coverage.compute_bounds(1000, 10) == Bounds(240, 4, 24.0, 72)
     assert coverage.compute_bounds(60, 10) == Bounds(240, 4, 24.0, 60)
-    assert Coverage(xi=1.0, mean_tasks=2.5).compute_bounds(1000, 10) == Bounds(25, 0, 2.5, 8)
+    assert Coverage(xi=1.0, mean_tasks=2.5).compute_bounds(1000, 10) == Bounds(25, 1, 2.5, 8)
     assert Coverage(xi=1.0, overlap=2.5).compute_bounds(100, 10) == Bounds(250, 5, 25.0, 75)
     hardness = Hardness(xi=1.0, tasks_per_client=30)
     assert hardness.compute_bounds(400, 10) == Bounds(150, 0, 15.0, 30)
@@ -90,11 +91,60 @@ def test_coverage_does_not_warn_of_the_mean_that_it_gives(caplog: pytest.LogCapt
 
 
 @pytest.mark.parametrize(
-    ("clients", "tasks", "overlap", "used"), [(10, 20, 2.0, 100), (7, 9, 2.5, 26), (3, 20, 5.0, 20)]
+    ("clients", "tasks", "overlap", "used"), [(10, 20, 2.0, 100), (7, 9, 2.5, 26), (3, 20, 3.0, 20)]
 )
 def test_an_overlap_uses_as_few_tasks_as_it_needs(clients: int, tasks: int, overlap: float, used: int) -> None:
     drawn = draw("uniform", make_table(300), clients, tasks_per_client=tasks, overlap=overlap)
     assert int((drawn.count_copies(300) > 0).sum()) == used
+
+
+def test_advice_names_parameters_that_the_sampler_has() -> None:
+    for name, parameters, said in (
+        (
+            "dirichlet",
+            {"beta": 0.3, "min_tasks": 100},
+            "need 1,000 tasks, the pool has 600: lower min_tasks to at most 60 or",
+        ),
+        (
+            "dirichlet",
+            {"beta": 0.3, "equal_size": True, "tasks_per_client": 61},
+            "lower tasks_per_client to at most 60 or",
+        ),
+        ("uniform", {"tasks_per_client": 700, "overlap": 2.0}, "lower tasks_per_client to at most 600"),
+    ):
+        with pytest.raises(OptionError, match=said) as caught:
+            draw(name, make_table(600), 10, **parameters)
+        assert "overlap" not in str(caught.value)
+    with pytest.raises(OptionError, match="sources must name at least one category, or be left out"):
+        federate("Guess", partition="by_source", sources={})
+    with pytest.raises(OptionError, match="sources gives 0 clients to 'small': at least 1 is needed, or leave it out"):
+        federate("Guess", partition="by_source", sources={"small": 0})
+
+
+def test_an_overlap_is_at_most_the_number_of_clients() -> None:
+    for clients, parameters in (
+        (10, {"tasks_per_client": 60, "overlap": 100.0}),
+        (10, {"overlap": 10.1}),
+        (1, {"overlap": 2}),
+    ):
+        with pytest.raises(OptionError, match=f"overlap must be at most {clients}, the number of clients"):
+            draw("uniform", make_table(600), clients, **parameters)
+    assert draw("uniform", make_table(60), 3, overlap=3).sizes.tolist() == [60] * 3
+
+
+@pytest.mark.parametrize(("name", "more"), [("coverage", {}), ("preference_coverage", {"omega": 0.9})])
+def test_small_means_leave_no_client_without_tasks(name: str, more: dict[str, float]) -> None:
+    drawn = draw(name, make_table(600), 50, mean_tasks=4, xi=0.01, **more)
+    assert drawn.sizes.min() == 1 and drawn.sizes.sum() == 200
+    assert draw(name, make_table(600), 50, mean_tasks=4, xi=0.01, min_tasks=0, **more).sizes.min() == 0
+
+
+def test_a_client_without_tasks_is_named() -> None:
+    made = federate("Guess", partition="coverage", clients=50, mean_tasks=4, xi=0.01, min_tasks=0)
+    empty = next(client for client in made if not client.tasks)
+    with pytest.raises(DataError, match=f"client {empty.index} of the split has no tasks to play"):
+        empty.make()
+    assert len(empty.make(split="val").unwrapped.pool) == 60
 
 
 def test_disjoint_is_an_overlap_of_one() -> None:

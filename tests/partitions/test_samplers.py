@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
+from fedagentgym.base.files import parse_yaml
 from fedagentgym.partitions import SAMPLERS
 from fedagentgym.partitions.assignment import Assignment, redistribute_overflow
-from fedagentgym.partitions.division import dump_parameters, make_sampler, sample_clients
+from fedagentgym.partitions.client_split import federate
+from fedagentgym.partitions.division import TAKEN, Sampler, dump_parameters, make_sampler, sample_clients
 from fedagentgym.partitions.statistics import count_labels
 from fedagentgym.partitions.table import TaskTable
 from fedagentgym.registration import register_sampler
@@ -101,12 +105,11 @@ def test_disjoint_shares() -> None:
 
 @given(overlap=st.floats(1, 10), clients=st.integers(1, 20), tasks=st.integers(1, 30))
 def test_overlap_is_kept(overlap: float, clients: int, tasks: int) -> None:
+    overlap = min(overlap, float(clients))
     drawn = draw("uniform", make_table(600), clients, tasks_per_client=tasks, overlap=overlap)
     copies = drawn.count_copies(600)
     used = copies[copies > 0]
-    assert (
-        used.max() - used.min() <= 1 and used.mean() <= min(overlap, clients) + 1e-9 + clients * tasks / used.size / 1e6
-    )
+    assert used.max() - used.min() <= 1 and used.mean() <= overlap + 1e-9 + clients * tasks / used.size / 1e6
 
 
 def test_infeasible_overlap_names_its_numbers() -> None:
@@ -331,6 +334,85 @@ def test_own_function_as_sampler() -> None:
     with pytest.raises(OptionError, match="no parameter 'frist': did you mean 'first'"):
         make_sampler("test-odd", {"frist": 1})
     SAMPLERS._entries.pop("test-odd")
+
+
+@pytest.fixture
+def own() -> Iterator[Callable[[Any], str]]:
+    def register(target: Any) -> str:
+        register_sampler("test-own", target, replace=True)
+        return "test-own"
+
+    yield register
+    SAMPLERS._entries.pop("test-own", None)
+
+
+def test_the_defaults_of_a_function_are_stored(own: Callable[[Any], str]) -> None:
+    def win(table: TaskTable, clients: int, seed: int, width: int = 10, *, steps: Any = (1, 2), **more: Any) -> Any:
+        assert isinstance(steps, list)
+        return [table.ids[client : client + width] for client in range(clients)]
+
+    name = own(win)
+    made = federate("Guess", partition=name, clients=2)
+    assert made.record.parameters == {"width": 10, "steps": [1, 2]}
+    for same in ({"width": 10}, {"width": np.int64(10), "steps": [1, 2]}, {"width": None}):
+        assert federate("Guess", partition=name, clients=2, **same).digest == made.digest
+    assert dump_parameters(make_sampler(name, {"far": 2.5})) == {"width": 10, "steps": [1, 2], "far": 2.5}
+    assert all(check.ok for check in made.verify() if check.name == "re-sampling")
+
+
+def test_parameters_with_the_name_of_an_argument_of_federate_are_refused(own: Callable[[Any], str]) -> None:
+    arguments = inspect.signature(federate).parameters.values()
+    assert tuple(one.name for one in arguments if one.kind is not one.VAR_KEYWORD) == TAKEN
+
+    def shuffles(table: TaskTable, clients: int, draw: int, seed: int = 3) -> Any:
+        return []
+
+    class Owned(Sampler):
+        pool: int = 3
+
+        def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
+            return Assignment.from_lists([])
+
+    for target, taken in ((shuffles, "seed"), (Owned, "pool")):
+        with pytest.raises(OptionError, match=f"has a parameter '{taken}', which is an argument of federate: choose"):
+            own(target)
+        assert "test-own" not in SAMPLERS
+        SAMPLERS.register("test-own", target)  # as a name that is imported later
+        with pytest.raises(OptionError, match=f"has a parameter '{taken}'"):
+            federate("Guess", partition="test-own", clients=2)
+        SAMPLERS._entries.pop("test-own")
+
+
+def test_parameters_that_a_function_cannot_take(own: Callable[[Any], str]) -> None:
+    def needs(table: TaskTable, clients: int, seed: int, width: int, rule: Any = len) -> Any:
+        return []
+
+    with pytest.raises(OptionError, match="the sampler 'test-own' needs width, which has no default"):
+        make_sampler(own(needs), {})
+    with pytest.raises(OptionError, match=r"its parameter rule must be a plain value .*, got '<built-in"):
+        make_sampler("test-own", {"width": 3})
+    for wrong in (object(), float("nan"), {1, 2}):
+        with pytest.raises(OptionError, match="its parameter width must be a plain value"):
+            make_sampler("test-own", {"width": wrong, "rule": "len"})
+    with pytest.raises(OptionError, match=r"must be a function \(table, clients, seed, \*\*parameters\): too many"):
+        make_sampler(own(lambda table, clients: []), {})
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "said"),
+    [
+        ("uniform", {"tasks_per_client": "20"}, "tasks_per_client must be a number, not the text '20'"),
+        ("uniform", {"disjoint": "yes"}, "disjoint must be True or False, not 'yes'"),
+        ("uniform", {"disjoint": 1}, "disjoint must be True or False, not '1'"),
+        ("dirichlet", {"beta": "0.3"}, "beta must be a number, not the text '0.3'"),
+        ("coverage", {"xi": 1, "tasks_per_client": "5"}, "mean_tasks must be a number, not the text '5'"),
+        ("by_source", {"sources": {"a": "1"}}, "valid integer"),
+    ],
+)
+def test_texts_of_numbers_and_flags_are_refused(name: str, parameters: dict[str, Any], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        make_sampler(name, parameters)
+    assert dump_parameters(make_sampler("dirichlet", parse_yaml("{beta: 1e-3}", "here")))["beta"] == 0.001
 
 
 def test_parameters_are_checked() -> None:

@@ -23,7 +23,8 @@ OURS = [env_id for env_id in ENVIRONMENTS.names() if env_id.startswith("fedagent
 PAIRS = [(variant.kind, env_id) for env_id in OURS for variant in ENVIRONMENTS.get(env_id).variants]
 WEBSHOP, ALFWORLD, GUESS = "fedagentgym/WebShop-v0", "fedagentgym/ALFWorld-v0", "fedagentgym/Guess-v0"
 SKILLS = "fedagentgym/Skills-v0"
-SMALL: dict[str, dict[str, Any]] = {SKILLS: {"skills": 4}}
+QA, RECORDS = "fedagentgym/QA-v0", "fedagentgym/Records-v0"
+SMALL: dict[str, dict[str, Any]] = {SKILLS: {"skills": 4}, QA: {"size": "tiny", "tools": ["search"]}}
 
 
 def request(variant: Any, env_id: str = WEBSHOP) -> dict[str, Any]:
@@ -89,6 +90,32 @@ def test_fewer_choices() -> None:
 def test_bad_requests(variant: Any, message: str) -> None:
     with pytest.raises(FedAgentGymError, match=message):
         request(variant)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "variant", "options", "said"),
+    [
+        (QA, "corpus_split", {}, "changes the pages that search finds: add tools="),
+        (SKILLS, {"kind": "swapped_procedures", "worlds": 100}, {}, "worlds must be at most 2, .* got 100"),
+        (SKILLS, {"kind": "swapped_procedures", "worlds": 5}, {"procedures": 2}, "worlds must be at most 4"),
+        *(
+            (name, {"kind": "wording", "choices": 9}, {}, "choices must be at most 8")
+            for name in ("Math", "QA", "Code")
+        ),
+        (ALFWORLD, "scene_split", {"games": "nowhere"}, "changes generated houses: leave it out with games=FOLDER"),
+        (ALFWORLD, "wording", {"games": "nowhere"}, "changes generated houses"),
+        *((RECORDS, kind, {"data": "nowhere"}, "are for generated databases") for kind in ("schema", "rows", "rules")),
+    ],
+)
+def test_a_variant_that_the_options_make_impossible(env_id: str, variant: Any, options: Any, said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        federate(env_id, clients=30, tasks_per_client=5, variant=variant, env=options)
+
+
+def test_a_variant_that_a_pool_makes_impossible() -> None:
+    pool = open_env(ALFWORLD, size="tiny").pool
+    with pytest.raises(OptionError, match="the variant scene_split changes generated houses: leave it out with pool="):
+        federate(ALFWORLD, clients=2, variant="scene_split", env={"size": "tiny"}, pool=pool)
 
 
 @pytest.mark.parametrize(("kind", "env_id"), PAIRS)

@@ -48,11 +48,21 @@ class OwnRooms(ClientVariant):
         return f"{self.seed}.{self.client}"
 
 
+def _check_generated(kind: str, games: str | Path | None, pool: TaskPool | None) -> None:
+    """Raise if the houses are not generated, so that this kind of variant cannot change them."""
+    if games is not None or pool is not None:
+        option = "games=FOLDER" if pool is None else "pool="
+        raise OptionError(f"the variant {kind} changes generated houses: leave it out with {option}")
+
+
 class SceneSplit(Variant):
     """The client's errands happen in rooms of its own, which no other client and no evaluation game has."""
 
     kind = "scene_split"
     client_variant = OwnRooms
+
+    def check_options(self, options: EnvOptions, pool: TaskPool | None) -> None:
+        _check_generated(self.kind, getattr(options, "games", None), pool)
 
     def draw(self, seed: int, client: int) -> OwnRooms:
         return OwnRooms(client=client, seed=derive(seed, "world", self.kind))
@@ -70,6 +80,9 @@ class HouseWording(ChosenVariant):
     kind = "wording"
     client_variant = OwnWording
     possibilities = (OwnWording(wording="move"), OwnWording(wording="put"))
+
+    def check_options(self, options: EnvOptions, pool: TaskPool | None) -> None:
+        _check_generated(self.kind, getattr(options, "games", None), pool)
 
 
 _WON, _NOT_WON = {"accuracy/alfworld": 1.0}, {"accuracy/alfworld": 0.0}
@@ -172,14 +185,13 @@ class ALFWorldEnv(MisleadableEnv[HouseOptions]):
         games = self.options.games
         self.folder = None if games is None else resolve_games_folder(games)
         self._real = RealEngine() if self.options.engine == "textworld" else None
-        if isinstance(self.variant, OwnRooms | OwnWording) and self.given_pool is not None:
-            raise self._refuse_variant("pool=")
+        if isinstance(self.variant, OwnRooms | OwnWording):
+            kind = SceneSplit.kind if isinstance(self.variant, OwnRooms) else HouseWording.kind
+            _check_generated(kind, games, self.given_pool)
 
     def load_pool(self, split: str) -> TaskPool:
         """Generated houses, or the games of the folder; see `make_house_pool` and `folders`."""
         if self.folder is not None:
-            if isinstance(self.variant, OwnRooms | OwnWording):
-                raise self._refuse_variant("games=FOLDER")
             return make_folder_pool(self.folder, split, env=self.id)
         return make_house_pool(
             split,
@@ -190,10 +202,6 @@ class ALFWorldEnv(MisleadableEnv[HouseOptions]):
             owner=self.variant.owner if isinstance(self.variant, OwnRooms) else "",
             own_wording=self.variant.wording if isinstance(self.variant, OwnWording) else None,
         )
-
-    def _refuse_variant(self, option: str) -> OptionError:
-        kind = SceneSplit.kind if isinstance(self.variant, OwnRooms) else HouseWording.kind
-        return OptionError(f"the variant {kind} changes generated houses: leave it out with {option}")
 
     def begin(self, task: Task, seed: int) -> tuple[Any, View]:
         game = task.payload

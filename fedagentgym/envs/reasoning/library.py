@@ -16,9 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedagentgym.base.errors import DataError
+from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import format_path, read_text, stamp_file
 from fedagentgym.base.streams import derive, stream
+from fedagentgym.envs.options import EnvOptions
+from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.reasoning.generators.knowledge import COUNTS, KnowledgeBase, get_knowledge_base
 from fedagentgym.envs.reasoning.generators.problems import Fact
 from fedagentgym.envs.variants import ClientVariant, Variant
@@ -61,6 +63,10 @@ class CorpusSplit(Variant):
         default="topic",
         description="topic: whole topics are missing (the topic of a generated page is its country); random: single pages",
     )
+
+    def check_options(self, options: EnvOptions, pool: TaskPool | None) -> None:
+        if "search" not in getattr(options, "tools", ()):
+            raise OptionError(f"the variant {self.kind} changes the pages that search finds: add tools=['search']")
 
     def draw(self, seed: int, client: int) -> OwnLibrary:
         return OwnLibrary(share=self.share, by=self.by, client=client, seed=derive(seed, "world", self.kind))

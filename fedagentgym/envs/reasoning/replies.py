@@ -39,13 +39,23 @@ class Phrasing(ClientVariant):
     phrasing: int = Field(ge=0, strict=True)
 
 
+PHRASINGS = 8
+"""Number of phrasings (`wordings`) of each of the three environments."""
+
+
 class Wording(Variant):
     """The same problem under another phrasing of the prompt."""
 
     kind = "wording"
     client_variant = Phrasing
 
-    choices: int = Field(default=8, ge=1, description="number of phrasings in use")
+    choices: int = Field(default=PHRASINGS, ge=1, description="number of phrasings in use")
+
+    def check_options(self, options: EnvOptions, pool: TaskPool | None) -> None:
+        if self.choices > PHRASINGS:
+            raise OptionError(
+                f"the variant {self.kind}: choices must be at most {PHRASINGS}, one for each phrasing, got {self.choices}"
+            )
 
     def draw(self, seed: int, client: int) -> Phrasing:
         return Phrasing(phrasing=stream(seed, "world", self.kind, client).integers(self.choices))

@@ -65,12 +65,21 @@ class OwnSchema(ClientVariant):
     split: bool
 
 
+def _check_generated(options: EnvOptions) -> None:
+    """Raise if the databases are not generated, so that no variant can change them."""
+    if getattr(options, "data", None) is not None:
+        raise OptionError("the variants schema, rows and rules are for generated databases: leave them out, or data=")
+
+
 class SchemaVariant(ChosenVariant):
     """Clients name tables and columns in different styles, and some keep a part of each table in a second table."""
 
     kind = "schema"
     client_variant = OwnSchema
     possibilities = tuple(OwnSchema(style=style, split=split) for split in (False, True) for style in STYLES)
+
+    def check_options(self, options: EnvOptions, pool: TaskPool | None) -> None:
+        _check_generated(options)
 
 
 class OwnRows(ClientVariant):
@@ -84,6 +93,9 @@ class RowsVariant(Variant):
 
     kind = "rows"
     client_variant = OwnRows
+
+    def check_options(self, options: EnvOptions, pool: TaskPool | None) -> None:
+        _check_generated(options)
 
     def draw(self, seed: int, client: int) -> OwnRows:
         return OwnRows(population=1 + derive(seed, "world", self.kind, client) % 1_000_000_000)
@@ -104,6 +116,9 @@ class RulesVariant(ChosenVariant):
     kind = "rules"
     client_variant = OwnRules
     possibilities = tuple(OwnRules(house=house) for house in range(HOUSES))
+
+    def check_options(self, options: EnvOptions, pool: TaskPool | None) -> None:
+        _check_generated(options)
 
     def draw(self, seed: int, client: int) -> ClientVariant:
         choices = self.list_choices()
@@ -188,10 +203,8 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
         self._loaded = chosen.data is not None
         if self._loaded and chosen.size == "tiny":
             raise OptionError("size=tiny is for generated databases: leave it out, or data=")
-        if self._loaded and isinstance(own, OwnSchema | OwnRows | OwnRules):
-            raise OptionError(
-                "the variants schema, rows and rules are for generated databases: leave them out, or data="
-            )
+        if isinstance(own, OwnSchema | OwnRows | OwnRules):
+            _check_generated(chosen)
         self._tiny = chosen.size == "tiny"
         self.handicap = Handicap(error=0.32 if self._tiny else 0.5, turns=12)
         self._naming = Naming(own.style, own.split) if isinstance(own, OwnSchema) else Naming()

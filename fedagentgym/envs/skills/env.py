@@ -135,6 +135,14 @@ class SwappedProcedures(Variant):
         drawn = self.draw(seed, client)
         return drawn if drawn.world and self.degree else None
 
+    def check_options(self, options: EnvOptions, pool: TaskPool | None) -> None:
+        assert isinstance(options, SkillsOptions)
+        in_use = len(set(make_world(options).assign_procedures().values()))
+        if self.worlds > in_use:
+            raise OptionError(
+                f"the variant {self.kind}: worlds must be at most {in_use}, one for each procedure in use, got {self.worlds}"
+            )
+
     def draw(self, seed: int, client: int) -> OwnProcedures:
         block, place = divmod(client, self.worlds)
         order = stream(seed, "world", self.kind, block).permutation(self.worlds)
@@ -265,6 +273,12 @@ class SkillsOptions(EnvOptions):
         return self.max_turns or self.turns
 
 
+def make_world(options: SkillsOptions) -> SkillWorld:
+    """The skills and tasks that the options name."""
+    numbers = (options.skills, options.procedures, options.sharing, options.turns)
+    return SkillWorld(*numbers, options.seed, options.train_tasks)
+
+
 class SkillsEnv(MisleadableEnv[SkillsOptions]):
     """Say what two numbers of things make: in some categories they are added, in others one is taken off the other.
 
@@ -296,9 +310,7 @@ class SkillsEnv(MisleadableEnv[SkillsOptions]):
 
     def set_up(self) -> None:
         chosen = self.options
-        self.world = SkillWorld(
-            chosen.skills, chosen.procedures, chosen.sharing, chosen.turns, chosen.seed, chosen.train_tasks
-        )
+        self.world = make_world(chosen)
         self.action_help = ACTION_HELP[chosen.replies]
         self._changed: Mapping[str, str] = {}
         if isinstance(self.variant, OwnProcedures):

@@ -35,7 +35,7 @@ class Coverage(Sampler):
         default=None, gt=0, description="mean tasks per client; by default overlap * pool / clients"
     )
     min_tasks: int | None = Field(
-        default=None, ge=0, description="fewest tasks of a client; by default a fifth of the mean"
+        default=None, ge=0, description="fewest tasks of a client; by default a fifth of the mean, at least 1"
     )
     max_tasks: int | None = Field(
         None, ge=1, description="most tasks of a client; by default three times the mean, or the pool if that is less"
@@ -61,7 +61,7 @@ class Coverage(Sampler):
         if self.mean_tasks is None and self.overlap is None:
             raise OptionError("coverage needs mean_tasks (or tasks_per_client), or overlap, or both")
         mean = self.mean_tasks if self.mean_tasks is not None else float(self.overlap or 0.0) * items / clients
-        low = self.min_tasks if self.min_tasks is not None else int(mean // 5)
+        low = self.min_tasks if self.min_tasks is not None else max(1, int(mean // 5))
         high = self.max_tasks if self.max_tasks is not None else min(int(np.ceil(3 * mean)), items)
         total = compute_total(clients, mean, self.overlap, items)
         if self.mean_tasks is not None and total != compute_total(clients, mean, None, items):

@@ -11,7 +11,7 @@ from pydantic import Field
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import StreamBatch, log_gamma_quantile, on_grid, stream
 from fedagentgym.partitions.assignment import Assignment, deal_by_label, sample_category_counts, softmax
-from fedagentgym.partitions.division import LabelSampler, check_overlap
+from fedagentgym.partitions.division import LabelSampler, check_disjoint
 from fedagentgym.partitions.table import TaskTable
 
 Ints = NDArray[np.int64]
@@ -41,14 +41,14 @@ class Dirichlet(LabelSampler):
         totals = np.bincount(labels, minlength=len(names)).astype(np.int64)
         if self.equal_size:
             tasks = self.tasks_per_client or len(table) // clients
-            check_overlap(table, clients=clients, tasks=max(tasks, 1))
+            check_disjoint(table, clients=clients, tasks=max(tasks, 1), name="tasks_per_client")
             counts = _fill_equally(clients, tasks, totals, self.beta, seed)
         else:
             if self.tasks_per_client is not None:
                 raise OptionError(
                     "dirichlet takes tasks_per_client only with equal_size=True: without it the whole pool is divided"
                 )
-            check_overlap(table, clients=clients, tasks=self.min_tasks)
+            check_disjoint(table, clients=clients, tasks=self.min_tasks, name="min_tasks")
             counts = np.zeros((clients, len(names)), dtype=np.int64)
             for number, name in enumerate(names):
                 logs = stream(seed, "dirichlet", name).log_gamma(np.full(clients, self.beta))

@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, StrictInt, field_validator
 
 from fedagentgym.base.errors import OptionError, join_names, unknown_name_error
 from fedagentgym.base.streams import stream
@@ -101,13 +101,23 @@ class BySource(Sampler):
 
     axes: ClassVar[frozenset[Axis]] = frozenset({"mixture", "sizes"})
 
-    sources: dict[str, int] | None = Field(
+    sources: dict[str, StrictInt] | None = Field(
         default=None,
         description="number of clients for each category, or for several together (a+b: 2); by default the same for all",
     )
     tasks_per_client: int | None = Field(
         None, ge=1, description="tasks of every client; by default an equal part of its source"
     )
+
+    @field_validator("sources")
+    @classmethod
+    def _check_sources(cls, sources: Mapping[str, int] | None) -> Mapping[str, int] | None:
+        if sources is not None and not sources:
+            raise ValueError("sources must name at least one category, or be left out")
+        for name, count in (sources or {}).items():
+            if count < 1:
+                raise ValueError(f"sources gives {count} clients to {name!r}: at least 1 is needed, or leave it out")
+        return sources
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         lists: list[list[int]] = []
@@ -138,15 +148,13 @@ class BySource(Sampler):
                 )
             return dict.fromkeys(table.names, each)
         held: set[str] = set()
-        for name, count in self.sources.items():
+        for name in self.sources:
             for category in split_source(name, table.names):
                 if category not in table.names:
                     raise unknown_name_error("category", category, table.names)
                 if category in held:
                     raise OptionError(f"sources names the category {category!r} twice")
                 held.add(category)
-            if count < 1:
-                raise OptionError(f"sources gives {count} clients to {name!r}: at least 1 is needed, or leave it out")
         if sum(self.sources.values()) != clients:
             raise OptionError(f"sources names {sum(self.sources.values()):,} clients, {clients:,} are asked for")
         return dict(self.sources)

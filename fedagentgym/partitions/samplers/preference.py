@@ -128,7 +128,7 @@ class PreferenceCoverage(Sampler):
     xi: float = Field(gt=0, description="concentration of the sizes: 256 nearly equal, 1 strongly spread")
     mean_tasks: float = Field(gt=0, description="mean tasks per client")
     min_tasks: int | None = Field(
-        default=None, ge=0, description="fewest tasks of a client; by default a fifth of the mean"
+        default=None, ge=0, description="fewest tasks of a client; by default a fifth of the mean, at least 1"
     )
     max_tasks: int | None = Field(
         None, ge=1, description="most tasks of a client; by default three times the mean, or the pool if that is less"

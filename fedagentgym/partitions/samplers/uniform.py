@@ -38,12 +38,14 @@ class Uniform(Sampler):
     overlap: float | None = Field(
         default=None,
         ge=1,
-        description="clients that hold each used task; by default 1, or left to chance if tasks_per_client is given",
+        description="clients that hold each used task, at most all; by default 1, or left to chance if tasks_per_client is given",
     )
     compat: Compat | None = Field(default=None, description="fedagent: contiguous windows, as in the FedAgent code")
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         tasks = self.tasks_per_client
+        if self.overlap is not None and self.overlap > clients:
+            raise OptionError(f"overlap must be at most {clients:,}, the number of clients, got {self.overlap:g}")
         if tasks is None:
             share = int(float(self.overlap or 1.0) * len(table)) // clients
             if not share:
@@ -67,6 +69,7 @@ class Uniform(Sampler):
                 f"disjoint=True means overlap 1, but overlap={self.overlap:g} is asked for: give one of them"
             )
         overlap = 1.0 if self.disjoint else float(self.overlap or 1.0)
+        check_pool_size(tasks, table)
         used = check_overlap(table, clients=clients, tasks=tasks, overlap=overlap)
         source = stream(seed, "uniform", "deal")
         items = np.sort(source.choice(len(table), used))
