@@ -200,15 +200,11 @@ def make(
         raise OptionError(f"{cls.__name__}.max_turns has no effect: the class attribute is default_max_turns")
     if not isinstance(split, str):
         raise OptionError(f"split must be the name of a split, got {show_value(split)}")
-    if pool is not None and not isinstance(pool, TaskPool):
-        raise OptionError(f"pool must be a TaskPool, got {show_value(pool)}")
     if isinstance(tasks, str):
         raise OptionError(f"tasks must be a list of task ids, for example [{tasks!r}]")
     canonical = cls.canonical_split(split)
-    if pool is not None and pool.env != cls.id:
-        raise OptionError(f"pool must hold tasks of {cls.id}, got tasks of {pool.env}")
-    if pool is not None and pool.split != canonical:
-        raise OptionError(f"split must be that of pool=, {pool.split!r}, got {canonical!r}")
+    if pool is not None:
+        check_pool(cls, canonical, pool)
     return build(
         cls,
         cls.Options.read(cls.id, options),
@@ -217,6 +213,19 @@ def make(
         pool=pool,
         variant=variant,
     )
+
+
+def check_pool(cls: type[TextEnv], split: str, given: object) -> TaskPool:
+    """Return a pool that a caller gave, if it holds tasks of this split of this environment."""
+    if not isinstance(given, TaskPool):
+        raise OptionError(f"pool must be a TaskPool, got {show_value(given)}")
+    if given.env != cls.id:
+        raise OptionError(f"pool must hold tasks of {cls.id}, and this pool holds tasks of {given.env}")
+    if cls.split_aliases.get(given.split, given.split) != split:
+        raise OptionError(
+            f"pool must hold tasks of the split {split!r}, and this pool holds tasks of the split {given.split!r}"
+        )
+    return given
 
 
 def _are_texts(value: object) -> bool:

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.base.errors import DataError, OptionError, join_names, show_value
+from fedagentgym.base.errors import DataError, OptionError, join_names
 from fedagentgym.base.shorten import show_fields
 from fedagentgym.envs.core import TextEnv
-from fedagentgym.envs.make import env_class, open_env
+from fedagentgym.envs.make import check_pool, env_class, open_env
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.tasks import UNSEEN
 
@@ -32,19 +32,6 @@ def refuse_evaluation(cls: type[TextEnv], split: str) -> None:
 def list_evaluation(cls: type[TextEnv]) -> tuple[str, ...]:
     """The evaluation splits that a client split's record names: all except `unseen`, whose templates no other split has."""
     return tuple(split for split in cls.evaluation_splits if split != UNSEEN)
-
-
-def check_pool(cls: type[TextEnv], split: str, given: object) -> TaskPool:
-    """Return a pool that a caller gave, if it holds tasks of this split of this environment."""
-    if not isinstance(given, TaskPool):
-        raise OptionError(f"pool must be a TaskPool, got {show_value(given)}")
-    if given.env != cls.id:
-        raise OptionError(f"pool must hold tasks of {cls.id}, and this pool holds tasks of {given.env}")
-    if cls.split_aliases.get(given.split, given.split) != split:
-        raise OptionError(
-            f"pool must hold tasks of the split {split!r}, and this pool holds tasks of the split {given.split!r}"
-        )
-    return given
 
 
 def open_pool(env_id: str, split: str, options: Mapping[str, Any], given: TaskPool | None = None) -> TaskPool:

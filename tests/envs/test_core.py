@@ -207,8 +207,8 @@ def test_all_is_every_split_in_order() -> None:
         ({"env": {"seed": 0}}, OptionError, "no option 'env'"),
         ({"cls": GuessEnv}, OptionError, "no option 'cls'"),
         ({"max_turns": "3"}, OptionError, "option 'max_turns': it must be a whole number (got '3')"),
-        ({"pool": open_env("Guess", split="val").pool}, OptionError, "split must be that of pool="),
-        ({"split": "val", "pool": open_env("Guess").pool}, OptionError, "split must be that of pool="),
+        ({"pool": open_env("Guess", split="val").pool}, OptionError, "pool must hold tasks of the split"),
+        ({"split": "val", "pool": open_env("Guess").pool}, OptionError, "pool must hold tasks of the split"),
         ({"pool": open_env("Skills", skills=4).pool}, OptionError, "pool must hold tasks of fedagentgym/Guess-v0"),
     ],
 )
