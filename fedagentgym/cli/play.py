@@ -171,6 +171,9 @@ class PlaySession:
         view = self.env.episode.view
         if not line.strip():
             return
+        if self.env.episode.over:
+            self.say("[dim]The episode is over: undo or quit.[/]")
+            return
         if (choice := needs_words(line, view)) is not None:
             self.say(f"[dim]{escape(choice)}: type the words themselves[/]")
             return

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -44,8 +43,6 @@ MAX_CLIENTS = 1_000_000
 _NUMBERS: tuple[Any, ...] = (int, float, int | None, float | None)
 _FLAGS: tuple[Any, ...] = (bool, bool | None)
 """The types of parameters that a text could be converted to."""
-_EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
-"""A number such as 1e-3, which PyYAML reads as a text."""
 
 
 class Sampler(Settings):
@@ -78,7 +75,7 @@ class Sampler(Settings):
         """Refuse the text of a number or a flag, and a number in place of a flag."""
         for key, value in data.items() if isinstance(data, Mapping) else ():
             kind = cls.model_fields[key].annotation if key in cls.model_fields else None
-            if kind in _NUMBERS and isinstance(value, str) and not _EXPONENT.fullmatch(value):
+            if kind in _NUMBERS and isinstance(value, str) and "e" not in value.lower():  # PyYAML reads 1e-3 as a text
                 raise ValueError(f"{key} must be a number, not the text {show_value(value)}")
             if kind in _FLAGS and value is not None and not isinstance(value, bool | np.bool_):
                 raise ValueError(f"{key} must be True or False, not {show_value(value)}")
@@ -239,10 +236,10 @@ def _complete_parameters(name: str, function: Callable[..., Any], given: Mapping
             raise OptionError(f"the sampler {name!r} needs {one.name}, which has no default")
     try:
         bound = signature.bind(None, None, None, **given)
-    except TypeError as error:
-        raise OptionError(
-            f"the sampler {name!r} must be a function (table, clients, seed, **parameters): {error}"
-        ) from None
+    except (
+        TypeError
+    ):  # it does not take (table, clients, seed): the error of its call names the function's file and line
+        return dict(given)
     bound.apply_defaults()
     found = {
         one.name: bound.arguments[one.name] for one in own if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD)
@@ -333,7 +330,7 @@ def check_disjoint(table: TaskTable, *, clients: int, tasks: int, name: str) -> 
     if clients * tasks > len(table):
         most = len(table) // clients
         raise OptionError(
-            f"{clients:,} clients x {tasks:,} tasks need {clients * tasks:,} tasks, the pool has {len(table):,}: "
+            f"{clients:,} clients x {tasks:,} tasks without overlap need {clients * tasks:,} tasks, the pool has {len(table):,}: "
             + (
                 f"lower {name} to at most {most:,} or use fewer clients"
                 if most

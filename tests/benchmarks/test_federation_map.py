@@ -103,7 +103,9 @@ def make_record(suite: str, world: int, success: float, mixtures: Mixtures) -> R
         config_digest=ZEROS,
         env=EnvRecord(id="fedagentgym/Skills-v0", options={}, pool=ZEROS, task_set=ZEROS),
         agent=AgentRecord(kind="model", settings={"name": "tiny"}, note={"misconceptions": shown}),
-        ranked=Evaluated(tasks=10, episodes=10, overall={"success": ends}, categories={}),
+        ranked=Evaluated(
+            tasks=10, episodes=10, overall=dict.fromkeys(("success", "score", "turns"), ends), categories={}
+        ),
         clients=tuple(
             ClientRecord(client=number, tasks=8, mixture=one, coverage=1.0, success=0.5)
             for number, one in enumerate(mixtures)

@@ -322,7 +322,8 @@ def test_readme_states_the_suite_of_fedagent(root: Path) -> None:
     points = [format_fixed(100 * value, 1) for value in (alone.mean, *alone.ends)]
     assert "by {} points (95 % interval {} to {})".format(*points) in text
     low, high = (format_fixed(100 * end, 1, "+") for end in central.ends)
-    assert f"by {len(central.values)} worlds: {format_fixed(100 * central.mean, 1)} points ({low} to {high})" in text
+    assert f"is not decided: {format_fixed(100 * central.mean, 1)} points ({low} to {high})" in text
+    assert f"These are means of {len(central.values)} runs" in text
 
 
 def test_the_page_of_the_real_model_states_its_kept_results() -> None:

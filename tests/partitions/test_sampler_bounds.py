@@ -114,7 +114,7 @@ def test_advice_names_parameters_that_the_sampler_has() -> None:
     ):
         with pytest.raises(OptionError, match=said) as caught:
             draw(name, make_table(600), 10, **parameters)
-        assert "overlap" not in str(caught.value)
+        assert "raise overlap" not in str(caught.value)
     with pytest.raises(OptionError, match="sources must name at least one category, or be left out"):
         federate("Guess", partition="by_source", sources={})
     with pytest.raises(OptionError, match="sources gives 0 clients to 'small': at least 1 is needed, or leave it out"):

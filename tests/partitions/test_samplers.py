@@ -50,6 +50,8 @@ def test_every_sampler_is_tried_here() -> None:
 @settings(max_examples=15)
 @given(items=st.integers(160, 400), clients=st.sampled_from([1, 5, 10, 15]), seed=st.integers(0, 99))
 def test_sizes_and_distinctness(name: str, items: int, clients: int, seed: int) -> None:
+    if name == "pathological":
+        items *= 2  # the rarest category has a task for each client
     table = make_table(items, {"a": 0.3, "b": 0.25, "c": 0.25, "d": 0.1, "e": 0.1}, seed=seed)
     parameters = dict(SPECS[name])
     if name == "by_source":
@@ -394,8 +396,6 @@ def test_parameters_that_a_function_cannot_take(own: Callable[[Any], str]) -> No
     for wrong in (object(), float("nan"), {1, 2}):
         with pytest.raises(OptionError, match="its parameter width must be a plain value"):
             make_sampler("test-own", {"width": wrong, "rule": "len"})
-    with pytest.raises(OptionError, match=r"must be a function \(table, clients, seed, \*\*parameters\): too many"):
-        make_sampler(own(lambda table, clients: []), {})
 
 
 @pytest.mark.parametrize(

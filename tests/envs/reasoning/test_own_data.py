@@ -121,7 +121,7 @@ GOOD = [{"question": f"{n}?", "answer": str(n)} for n in range(8)]
         ({"data": ROWS}, "a usual name for the question of a task: give columns={'question': NAME}.*Frage, Antwort"),
         ({"data": ROWS, "columns": {"question": "frag"}}, "no column 'frag' for 'question'"),
         ({"data": ROWS, "columns": {"questoin": "Frage"}}, "did you mean 'question'"),
-        ({"data": ROWS, "columns": {"question": 3}}, "(name of a column or null|valid string)"),
+        ({"data": ROWS, "columns": {"question": 3}}, "(name of a column or null|must be a text)"),
         ({"data": 3}, "a list of mappings or a data set"),
         ({"data": "none.jsonl"}, "no such file"),
         ({"data": []}, "holds no task"),

@@ -116,7 +116,7 @@ def test_start_page_offers_a_search_and_later_pages_offer_clicks(tiny: WebShopEn
         ({"products": 0}, "products must be at least 1"),
         ({"products": "many"}, "option 'products': it must be a whole number"),
         ({"seed": -1}, "seed must be at least 0"),
-        ({"seed": 1.5}, "option 'seed': it is a valid integer"),
+        ({"seed": 1.5}, "option 'seed': it must be a whole number"),
         ({"num_prev_obs": -1}, "num_prev_obs"),
         ({"data": "/nowhere"}, "there is no folder"),
         ({"split": "dev"}, "unknown split"),
