@@ -8,6 +8,7 @@ intervals are over tasks and hold for these policies only. p-values are correcte
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -202,8 +203,8 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
             tasks[scenario] = common
     if not tasks:
         raise DataError("these entries have no task in common: only episodes of the same tasks can be compared")
-    _check_pools(dict(zip(names, played, strict=True)), tasks)
     runs, seeds = _pair_seeds(played, list(tasks))
+    _check_pools(dict(zip(names, played, strict=True)), tasks, seeds[0] if runs > 1 else [None])
     tables: dict[str, list[dict[str, Values]]] = {each: [] for each in MEASURES}
     for one, own in zip(played, seeds, strict=True):
         values = dict[str, Values]()
@@ -216,9 +217,11 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
     picked = tables[measure]
     categories: dict[str, dict[str, list[int]]] = {}  # a category of several scenarios counts as one category
     for scenario, ids in tasks.items():
-        groups = played[0].episodes[scenario, min(seed for name, seed in played[0].episodes if name == scenario)]
-        for number, task in enumerate(ids):
-            categories.setdefault(groups[task][0].category, {}).setdefault(scenario, []).append(number)
+        first, *others = ([played[0].episodes[scenario, seed][task][0].category for task in ids] for seed in seeds[0])
+        if any(other != first for other in others):
+            continue  # every seed has tasks of its own, and a task id is in another category under another seed
+        for number, category in enumerate(first):
+            categories.setdefault(category, {}).setdefault(scenario, []).append(number)
     if runs == 0:
         about = "intervals are about other tasks"
     elif runs == 1:
@@ -259,13 +262,14 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
     )
 
 
-def _check_pools(played: Mapping[str, Played], tasks: Mapping[str, Sequence[str]]) -> None:
-    """Refuse entries whose tasks have the same ids but differ."""
-    for scenario, ids in tasks.items():
+def _check_pools(played: Mapping[str, Played], tasks: Mapping[str, Sequence[str]], seeds: Sequence[int | None]) -> None:
+    """Refuse entries whose tasks have the same ids but differ. Tasks need to be the same under one of the `seeds`, since runs are
+    compared seed by seed and a seed may have tasks of its own; under None, all runs of all entries need the same tasks."""
+    for (scenario, ids), seed in itertools.product(tasks.items(), seeds):
         pools: dict[str, tuple[str, Mapping[str, Any]]] = {}
         for name, one in played.items():
-            for (own, _), world in one.worlds.items():
-                if own == scenario and isinstance(digest := world.get("pool"), str):
+            for (own, number), world in one.worlds.items():
+                if own == scenario and seed in (None, number) and isinstance(digest := world.get("pool"), str):
                     pools.setdefault(digest, (name, world))
         (first, (name, world)), *others = pools.items() or [("", ("", {}))]
         for digest, (other, second) in others:

@@ -395,7 +395,7 @@ def exchange(one: SuiteRun, store: Path) -> None:
         join([Result(parts[run.key]) for run in one.runs], whole)
         for part in parts.values():
             part.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # somebody's file is beside the archives
+        with contextlib.suppress(OSError):  # the folder holds another file
             whole.with_suffix("").rmdir()
 
 

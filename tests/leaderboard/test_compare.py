@@ -24,8 +24,10 @@ from fedagentgym.leaderboard.compare import (
 )
 from fedagentgym.leaderboard.comparison import describe_best, write_comparison
 from fedagentgym.leaderboard.rank import has_collapsed
+from fedagentgym.leaderboard.results import Result
 from fedagentgym.learning.trajectory import Trajectory, Turn
 from fedagentgym.runs.record import CurvePoint, Spent
+from tests.committed import RESULTS
 from tests.leaderboard.samples import METHODS_SUITE, write_agents_sample, write_methods_sample
 from tests.pages.runs import ROUNDS, write_run
 
@@ -144,6 +146,35 @@ def test_runs_are_the_unit_of_methods() -> None:
     assert many.runs == 8 and found.p is not None and found.p < 0.001 and found.mean == pytest.approx(0.375)
     one = compare([make_runs("x", unsolved), make_runs("y", solved)])
     assert one.runs == 1 and one.differences["y"].ends is not None and one.differences["y"].p is None
+
+
+@pytest.mark.parametrize("suite", sorted(path.name for path in RESULTS.iterdir() if "methods" in path.name))
+def test_committed_results_are_compared(suite: str) -> None:
+    """The tasks of most suites differ from seed to seed, and are the same for all entries under a seed."""
+    found = compare([load_played(path) for path in sorted((RESULTS / suite).glob("*.zip"))[:2]])
+    (name,) = found.differences
+    first, other = (
+        Result(path).numbers.overall["success"].mean for path in sorted((RESULTS / suite).glob("*.zip"))[:2]
+    )
+    assert found.differences[name].mean == pytest.approx(other - first)
+
+
+def test_tasks_need_to_agree_under_a_seed() -> None:
+    """Tasks of a seed's own have categories of their own, so categories are left out where a task id changes its category."""
+    outcomes: list[Outcomes] = [{"a": [1.0, 0.0], "b": [1.0]}, {"a": [0.0, 0.0], "b": [0.0]}]
+    worlds = {("", seed): {"env": "fedagentgym/Guess-v0", "pool": f"sha256:{seed}"} for seed in (0, 1)}
+    first, second = (replace(make_runs(name, *outcomes), worlds=worlds) for name in "xy")
+    assert list(compare([first, second]).categories) == ["a", "b"]
+    moved = {
+        key: {task: tuple(replace(one, category=f"of {key[1]}") for one in group) for task, group in own.items()}
+        for key, own in first.episodes.items()
+    }
+    assert not compare([replace(first, episodes=moved), replace(second, episodes=moved)]).categories
+    exchanged = {("", 0): worlds["", 1], ("", 1): worlds["", 0]}
+    with pytest.raises(DataError, match="tasks with the same ids differ between these pools"):
+        compare([first, replace(second, worlds=exchanged)])
+    with pytest.raises(DataError, match="tasks with the same ids differ between these pools"):
+        compare([replace(one, trained=False) for one in (first, second)])
 
 
 @pytest.mark.parametrize("trained", [True, False])

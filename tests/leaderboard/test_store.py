@@ -44,11 +44,11 @@ def test_stored_runs_are_the_result_on_another_machine(smoke: SuiteRun, honest_m
     shutil.rmtree(store)
     for run in smoke.runs[:3]:
         pack(Result(smoke.folder, only=run.key), place / f"{run.name}.zip")
-    (place / "of somebody").touch()  # does not keep the runs from being joined
+    (place / "notes.txt").touch()  # a file that the store did not write stays, and the runs are joined
     (entry,) = list_baselines(smoke.suite, ["fedagent"])
     again = open_entry(smoke.suite, entry, tmp_path / "runs")
     play([again], workers=1, store=store)
-    assert sorted(path.name for path in place.parent.rglob("*")) == ["fedagent", "fedagent.zip", "of somebody"]
+    assert sorted(path.name for path in place.parent.rglob("*")) == ["fedagent", "fedagent.zip", "notes.txt"]
     assert not again.missing and [(run.run.path / "rounds").exists() for run in again.runs] == [False] * 3 + [True]
     pack(Result(again.folder), tmp_path / "packed.zip")
     assert (tmp_path / "packed.zip").read_bytes() == place.with_suffix(".zip").read_bytes()
