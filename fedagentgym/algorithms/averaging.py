@@ -391,7 +391,7 @@ class AveragingSteps(BaseAlgorithm[L]):
             raise OptionError(
                 f"the aggregation rule {settings.rule.name} is to give a ServerState, got {show_value(combined)}"
             )
-        combined.check_shapes(theta, f"the aggregation rule {settings.rule.name}")
+        combined.check_shapes(theta, f"the aggregation rule {settings.rule.name}", wide=True)
         if not settings.takes_server_step:
             return combined
         return step_server(state, combined, settings.server_step, settings.server_momentum)

@@ -430,6 +430,7 @@ def _choose_entries(
 ) -> list[Entry]:
     """The entries that a command line names."""
     from fedagentgym.leaderboard.entries import (
+        check_name,
         describe_plugins,
         list_baselines,
         make_agent_entry,
@@ -443,13 +444,17 @@ def _choose_entries(
             hint = "all its entries have the same agent, give a method with --set"
             raise OptionError(f"{suite.name} is on the methods track: {hint}")
         refuse_keys(agent_set, {"decoding.temperature": "a suite plays every agent at its own temperature"})
-        return [make_agent_entry(parse_agent_settings(agent, agent_set), name, **about)]
+        own = make_agent_entry(parse_agent_settings(agent, agent_set), name, **about)
+        check_name(suite, own)
+        return [own]
     if changes:
         if suite.track != "methods":
             raise OptionError(f"{suite.name} is on the agents track: name an agent with --agent")
         if name is None:
             raise OptionError("give your method a name: --name NAME")
-        return [make_method_entry(changes, name, **about)]
+        own = make_method_entry(changes, name, **about)
+        check_name(suite, own)
+        return [own]
     if name is not None:
         raise OptionError("--name is for an entry of your own: give one with --agent or --set")
     if given := [key for key, value in about.items() if value and key != "plugins"]:

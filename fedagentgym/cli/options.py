@@ -159,8 +159,9 @@ class Option(click.Option):
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
         found = super().type_cast_value(ctx, value)
-        if isinstance(found, int | float) and not -MAX_NUMBER <= found <= MAX_NUMBER:
-            raise click.BadParameter(f"{str(value)[:40]!r} is not a number of at most 64 bits.", ctx, self)
+        for one in found if isinstance(found, tuple) else (found,):
+            if isinstance(one, int | float) and not -MAX_NUMBER <= one <= MAX_NUMBER:
+                raise click.BadParameter(f"{str(one)[:40]!r} is not a number of at most 64 bits.", ctx, self)
         return found
 
 

@@ -58,15 +58,16 @@ class ServerState:
         """The state as the message that is stored."""
         return Message(weights=self.parameters, sets={OPTIMIZER: self.optimizer}, control=self.memory)
 
-    def check_shapes(self, like: Mapping[str, Array], what: str) -> None:
-        """Refuse parameters that are not arrays with these names and shapes.
+    def check_shapes(self, like: Mapping[str, Array], what: str, *, wide: bool = False) -> None:
+        """Refuse parameters that are not arrays with these names, shapes and types.
 
         Args:
-            like: Arrays of the expected names and shapes.
+            like: Arrays of the expected names, shapes and types.
             what: The name of what made this state, for the error.
+            wide: True if the arrays may have other types, which a later step makes the expected ones.
 
         Raises:
-            DataError: If a parameter is missing, of another shape, or no array; the sentence names it.
+            DataError: If a parameter is missing, of another shape or type, or no array; the sentence names it.
         """
         for name in (*like, *self.parameters):
             if name not in self.parameters:
@@ -77,6 +78,10 @@ class ServerState:
             if not isinstance(found, np.ndarray) or found.shape != shape:
                 given = f"an array of shape {found.shape}" if isinstance(found, np.ndarray) else show_value(found)
                 raise DataError(f"{what} gave {given} for {name!r}, which is an array of shape {shape}")
+            if not wide and found.dtype != like[name].dtype:
+                raise DataError(
+                    f"{what} gave an array of {found.dtype} for {name!r}, which is an array of {like[name].dtype}"
+                )
 
     @property
     def digest(self) -> str:

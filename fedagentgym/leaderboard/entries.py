@@ -96,6 +96,12 @@ def list_baselines(suite: Suite, names: Sequence[str] = ()) -> list[Entry]:
     return [make_baseline(suite, name) for name in names or suite.baselines]
 
 
+def check_name(suite: Suite, own: Entry) -> None:
+    """Refuse the name of one of the suite's baselines for another entry, which would stand in its planned comparisons."""
+    if own.name in suite.baselines and own.identity != make_baseline(suite, own.name).identity:
+        raise OptionError(f"{own.name!r} is the name of a baseline of {suite.name}: choose another --name")
+
+
 def make_baseline(suite: Suite, name: str) -> Entry:
     if name not in suite.baselines:
         raise unknown_name_error(f"baseline of {suite.name}", name, suite.baselines)

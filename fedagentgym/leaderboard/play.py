@@ -261,6 +261,15 @@ def play(entries: Sequence[SuiteRun], workers: int = 0, store: Path | None = Non
         saved = f"{finished} of {total} runs are finished, the progress of the others is saved"
         return f"{saved}; resume with: {describe_resumption(entries[:5])}"
 
+    if store is not None and store.exists() and not store.is_dir():
+        raise OptionError(f"--store must be a folder, {format_path(store)} is none")
+    # before anything is written: a configuration that is refused must not cost runs that are not finished
+    planned = [
+        (run, make_run_config(run.suite, run.entry, run.key))
+        for one in entries
+        for run in one.missing
+        if run.suite.track == "methods"
+    ]
     with contextlib.ExitStack() as locks:
         for one in entries:
             locks.enter_context(lock_folder(one.folder))
@@ -268,8 +277,9 @@ def play(entries: Sequence[SuiteRun], workers: int = 0, store: Path | None = Non
             if store is not None:
                 exchange(one, store)
         missing = [run for one in entries for run in one.missing]
-        trained = [make_run_config(run.suite, run.entry, run.key) for run in missing if run.suite.track == "methods"]
-        prepare_agents(trained)  # each once, before several processes need them
+        prepare_agents(
+            config for run, config in planned if not run.run.is_finished
+        )  # once, before several processes need them
         total, left = sum(len(one.runs) for one in entries), len(missing)
         folders = ", ".join(str(one.folder) for one in entries[:3])
         with (

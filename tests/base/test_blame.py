@@ -144,6 +144,11 @@ def test_the_line_of_a_users_hook_that_fails_is_named(
             "parameters = {name: 3.0 for name in parameters}",
             "rule last gave '3.0' for '.*', which is an array",
         ),
+        (
+            "FINISH",
+            "parameters = {name: value.astype('float64') for name, value in parameters.items()}",
+            "run_round of Mine gave an array of float64 for '.*', which is an array of float32",
+        ),
         ("FINISH", "parameters.popitem()", "the aggregation rule last left out the parameter"),
         ("FINISH", "return 3", "the aggregation rule last is to give a ServerState, got '3'"),
         ("RUN_ROUND", "return None", "run_round of Mine must return a RoundResult, got 'None'"),
@@ -151,6 +156,12 @@ def test_the_line_of_a_users_hook_that_fails_is_named(
             "RUN_ROUND",
             "result = replace(result, state=replace(state, parameters={}))",
             "Mine left out the parameter",
+        ),
+        (
+            "RUN_ROUND",
+            "result = replace(result, state=replace(state, parameters={name: value.astype('float64')"
+            " for name, value in state.parameters.items()}))",
+            "Mine gave an array of float64 for '.*', which is an array of float32",
         ),
     ],
 )

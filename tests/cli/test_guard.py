@@ -86,6 +86,8 @@ WRONG = {
     "a number beyond a word": ["split", "make", "uniform", "--env", "Guess", "--clients", str(10**20)],
     "too many clients": ["split", "make", "uniform", "--env", "Guess", "--clients", str(10**12)],
     "no number": ["split", "make", "uniform", "--env", "Guess", "--clients", "3", "--omega", "nan"],
+    "a price that is no number": ["bench", "plan", "agents-tiny-v1", "--prices", "nan", "2"],
+    "a price without an end": ["bench", "plan", "agents-tiny-v1", "--prices", "1", "inf"],
     "half a character": ["envs", "\ud800"],
     "NUL": ["envs", "a\0b"],
     "a long name": ["split", "show", "a" * 300],

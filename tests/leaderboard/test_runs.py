@@ -18,7 +18,7 @@ import pytest
 
 from benchmarks.cells_again import play_again
 from fedagentgym.agents.players.endpoint import EndpointError
-from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, UnknownNameError
 from fedagentgym.base.statistics import MIN_REPLICATES
 from fedagentgym.cli.main import main
 from fedagentgym.envs.make import env_class
@@ -28,7 +28,7 @@ from fedagentgym.experiment.run import train
 from fedagentgym.federation.commits import lock_folder
 from fedagentgym.leaderboard.compare import compare, load_played
 from fedagentgym.leaderboard.costs import estimate_cost, estimate_rental, estimate_suite
-from fedagentgym.leaderboard.entries import list_baselines, make_agent_entry, make_method_entry
+from fedagentgym.leaderboard.entries import check_name, list_baselines, make_agent_entry, make_method_entry
 from fedagentgym.leaderboard.page.build import build_site
 from fedagentgym.leaderboard.page.index import find_paper
 from fedagentgym.leaderboard.page.tables import describe_control
@@ -294,6 +294,39 @@ def test_a_method_stays_within_the_budget(tmp_path: Path) -> None:
     practised = [change.replace("expert_steps: 23", "expert_steps: 24") for change in changes]
     with pytest.raises(OptionError, match="at most 10,240 episodes with all preparation, this method plays 10,304"):
         make_run_config(suite, make_method_entry(practised, "practised"), ("uniform", 0))
+
+
+@pytest.mark.parametrize(
+    "changes", [["federation.rounds=9"], ["learning.learning_rate=nan"], ["seed=4"], ["algorithm=unknown"]], ids=str
+)
+def test_a_method_that_is_refused_changes_no_file(changes: list[str], smoke: SuiteRun, tmp_path: Path) -> None:
+    """Not even runs that another method of this name began."""
+    place = tmp_path / "smoke" / "mine"
+    shutil.copytree(smoke.folder, place)
+    for file in place.glob(f"*/{RECORD}"):
+        file.unlink()
+    before = {path: path.stat().st_mtime_ns for path in place.rglob("*")}
+    for root in (tmp_path, tmp_path / "new"):
+        with pytest.raises(FedAgentGymError):
+            play([open_entry(smoke.suite, make_method_entry(changes, "mine"), root)], workers=1)
+    assert {path: path.stat().st_mtime_ns for path in place.rglob("*")} == before and not (tmp_path / "new").exists()
+
+
+def test_a_file_is_no_store(smoke: SuiteRun, tmp_path: Path) -> None:
+    (tmp_path / "store").touch()
+    with pytest.raises(OptionError, match="--store must be a folder"):
+        play([smoke], workers=1, store=tmp_path / "store")
+
+
+def test_the_name_of_a_baseline_is_for_the_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Planned comparisons name their entries."""
+    line = ["bench", "run", "smoke", "--name", "fedagent", "--out", str(tmp_path / "runs")]
+    assert main([*line, "--set", "algorithm=fedprox"]) == 2
+    assert "'fedagent' is the name of a baseline of smoke: choose another --name" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+    suite = load_suite("smoke")
+    check_name(suite, make_method_entry(suite.baselines["fedagent"].changes, "fedagent"))
+    check_name(suite, make_method_entry(["algorithm=fedprox"], "mine"))
 
 
 def test_a_control_is_one_method_under_two_streams(tmp_path: Path) -> None:
