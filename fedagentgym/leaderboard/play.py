@@ -362,16 +362,16 @@ class BudgetGuard:
 
     def __init__(self, suite: Suite, records: Sequence[Mapping[str, Any]] = ()) -> None:
         self.suite = suite
-        self.episodes = count_episodes(records)
+        self.episodes = {int(record["round"]): count_episodes([record]) for record in records}
 
     def begin(self, rounds: int) -> None:
         """Do nothing; episodes of rounds played before are already counted."""
 
     def round_done(self, record: Mapping[str, Any]) -> None:
         name, budget = self.suite.name, self.suite.budget
-        self.episodes += count_episodes([record])
+        self.episodes[int(record["round"])] = count_episodes([record])  # a resumed run may report its last round again
         sent = headline_bytes(record["bytes_total"])
-        if budget.episodes is not None and self.episodes > budget.episodes:
+        if budget.episodes is not None and sum(self.episodes.values()) > budget.episodes:
             raise OptionError(f"{name}: at most {budget.episodes:,} episodes, this method played more")
         if budget.bytes is not None and sent > budget.bytes:
             raise OptionError(f"{name}: at most {budget.bytes:,} bytes, this method sent {sent:,}")

@@ -296,6 +296,23 @@ def test_a_method_stays_within_the_budget(tmp_path: Path) -> None:
         make_run_config(suite, make_method_entry(practised, "practised"), ("uniform", 0))
 
 
+def test_a_round_whose_evaluation_was_killed_is_counted_once(smoke: SuiteRun, tmp_path: Path) -> None:
+    """A method may play all episodes of the budget, and a resumed run reports its last round again."""
+    plain = load_suite("smoke").model_dump(mode="json", exclude_unset=True)
+    spent = smoke.runs[0].run.record.spent.episodes
+    one_run = {"seeds": [0], "scenarios": {"uniform": plain["scenarios"]["uniform"]}}
+    suite = Suite.load({**plain, **one_run, "budget": {"rounds": 2, "episodes": spent}})
+    (entry,) = list_baselines(suite, ["fedagent"])
+    one = open_entry(suite, entry, tmp_path)
+    play([one], workers=1)
+    folder = one.runs[0].run.path
+    before = json.loads((folder / RECORD).read_text())
+    (folder / RECORD).unlink()
+    (folder / "rounds" / "0002" / "evaluation.json").unlink()
+    play([open_entry(suite, entry, tmp_path)], workers=1)
+    assert {**json.loads((folder / RECORD).read_text()), "made": before["made"]} == before
+
+
 @pytest.mark.parametrize(
     "changes", [["federation.rounds=9"], ["learning.learning_rate=nan"], ["seed=4"], ["algorithm=unknown"]], ids=str
 )
