@@ -99,7 +99,7 @@ def list_baselines(suite: Suite, names: Sequence[str] = ()) -> list[Entry]:
 def check_name(suite: Suite, own: Entry) -> None:
     """Refuse the name of one of the suite's baselines for another entry, which would stand in its planned comparisons."""
     if own.name in suite.baselines and own.identity != make_baseline(suite, own.name).identity:
-        raise OptionError(f"{own.name!r} is the name of a baseline of {suite.name}: choose another --name")
+        raise OptionError(f"{own.name!r} is the name of a baseline of {suite.name}: choose another name")
 
 
 def make_baseline(suite: Suite, name: str) -> Entry:

@@ -33,7 +33,7 @@ from fedagentgym.envs import open_env
 from fedagentgym.experiment.config import RunConfig
 from fedagentgym.experiment.estimate.plan import WorkPlan, plan_work
 from fedagentgym.experiment.evaluation_run import TASKS_AT_A_TIME
-from fedagentgym.leaderboard.entries import describe_plugins, find_packaged, load_settings, make_baseline
+from fedagentgym.leaderboard.entries import check_name, describe_plugins, find_packaged, load_settings, make_baseline
 from fedagentgym.leaderboard.metrics import find_metric
 from fedagentgym.leaderboard.play import choose_settings, make_evaluation_config
 from fedagentgym.leaderboard.rank import measure_run
@@ -190,6 +190,8 @@ def _check_entry(held: Held) -> None:
     if not entry.baseline:
         if entry.stream:
             raise RefutedError("configuration", "another random stream is for a suite's control alone")
+        with refute("configuration", "the entry: "):
+            check_name(suite, entry)
         return
     with refute("configuration", "the entry calls itself a baseline: "):
         own = make_baseline(suite, entry.name)

@@ -339,7 +339,7 @@ def test_the_name_of_a_baseline_is_for_the_baseline(tmp_path: Path, capsys: pyte
     """Planned comparisons name their entries."""
     line = ["bench", "run", "smoke", "--name", "fedagent", "--out", str(tmp_path / "runs")]
     assert main([*line, "--set", "algorithm=fedprox"]) == 2
-    assert "'fedagent' is the name of a baseline of smoke: choose another --name" in capsys.readouterr().err
+    assert "'fedagent' is the name of a baseline of smoke: choose another name" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
     suite = load_suite("smoke")
     check_name(suite, make_method_entry(suite.baselines["fedagent"].changes, "fedagent"))

@@ -166,7 +166,7 @@ def every(**values: Any) -> Callable[[forger.Lines], object]:
 
 def call_no_baseline(change: Callable[[Any], object]) -> Forgery:
     """An entry that calls itself no baseline."""
-    return document(lambda plain: (change(plain), plain.update(baseline=False)))
+    return document(lambda plain: (plain.update(baseline=False, name="mine"), change(plain)))
 
 
 def changes_of_my_own(change: str) -> Forgery:
@@ -184,6 +184,13 @@ def train_for_ever(folder: Path) -> None:
     """Rounds that nobody could list, in the changes and in every configuration."""
     changes = [f"federation.rounds={10**12}"]
     call_no_baseline(lambda plain: plain.update(changes=changes))(folder)
+    write_config(folder, changes)
+
+
+def take_the_name_of_a_baseline(folder: Path) -> None:
+    """Another method, which would stand in the suite's planned comparisons."""
+    changes = ["learning.learning_rate=0.002"]
+    document(lambda plain: plain.update(baseline=False, changes=changes))(folder)
     write_config(folder, changes)
 
 
@@ -271,6 +278,7 @@ METHOD: dict[str, tuple[str, Forgery]] = {
     "another random stream": ("configuration", document(lambda plain: plain.update(stream=1))),
     "a random stream of one's own": ("configuration", call_no_baseline(lambda plain: plain.update(stream=1))),
     "another method as a baseline": ("configuration", document(lambda plain: plain.update(changes=["algorithm.local_steps=2"]))),
+    "another method by the name of a baseline": ("configuration", take_the_name_of_a_baseline),
     "code in the changes": ("configuration", changes_of_my_own("plugins=[antigravity]")),
     "a method without end": ("budget", train_for_ever),
     "a remark in a configuration": ("configuration", of_config(remark="checked")),
