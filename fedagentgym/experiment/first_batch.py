@@ -74,6 +74,8 @@ class FirstBatch:
     """True if clients learn from what their own tasks pay, not from the scores of others or from tasks yet to be made."""
     by_values: bool = False
     """True if episodes are compared with a value head's expectation, not within their groups."""
+    alone: bool = False
+    """True if the run compares the episodes of a group, and its groups have only one."""
 
     @cached_property
     def rewards(self) -> list[PerTurn]:
@@ -95,6 +97,11 @@ class FirstBatch:
     def fault(self) -> str | None:
         """The reason why the run can learn nothing at all, with the keys to change; None if it can learn something."""
         tried = f"{len(self.groups)} groups of {len(self.groups[0])} episodes"
+        if self.alone:
+            return (
+                "groups of one episode have nothing to compare it with, so there is nothing to learn from: learning.group_size must"
+                " be at least 2 with this learning.advantage (gae compares an episode with the expectation of a value head)"
+            )
         if not self.parsed:
             return (
                 f"the first batch has no reply that could be read ({tried}): does the prompt ask for the form that is graded"
@@ -193,8 +200,9 @@ def play_batch(config: RunConfig, runtime: Runtime, tasks: int, size: int) -> Fi
     weights = {part.name: part.weight for part in config.learning.objectives}
     given = frozenset(name for names in getattr(config.method, "objectives", ()) for name in names)
     own = config.describe().trains_local_models
-    by_values = config.learning.advantage.uses_values
-    return FirstBatch(groups, prompt, weights, config.learning.format_penalty, given, own, by_values)
+    advantage, penalised = config.learning.advantage, config.learning.format_penalty_on == "turn"
+    alone = own and config.learning.group_size == 1 and advantage.needs_groups and not penalised
+    return FirstBatch(groups, prompt, weights, config.learning.format_penalty, given, own, advantage.uses_values, alone)
 
 
 def check_first_batch(run: Run) -> None:

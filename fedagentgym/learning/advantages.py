@@ -64,6 +64,8 @@ class AdvantageEstimator(NamedSettings):
 
     uses_values: ClassVar[bool] = False
     """True if the step needs a value head, which only `gae` uses."""
+    needs_groups: ClassVar[bool] = False
+    """True if the advantage of a group's only episode is always 0."""
 
     @abstractmethod
     def estimate(self, group: Group, rewards: PerTurn) -> PerTurn:
@@ -107,6 +109,7 @@ class DrGRPO(AdvantageEstimator):
         default="trajectories",
         description="mean over episodes, or over turns (an episode of 9 turns counts 9 times)",
     )
+    needs_groups: ClassVar[bool] = True
 
     def estimate(self, group: Group, rewards: PerTurn) -> PerTurn:
         return episode_advantages(rewards, "none", self.baseline)
@@ -130,6 +133,7 @@ class GRPO(AdvantageEstimator):
         default="trajectories",
         description="mean and std over episodes, or over turns (an episode of 9 turns counts 9 times)",
     )
+    needs_groups: ClassVar[bool] = True
 
     def estimate(self, group: Group, rewards: PerTurn) -> PerTurn:
         return episode_advantages(rewards, self.std, self.baseline)
@@ -151,6 +155,7 @@ class GiGPO(GRPO):
         default=1.0, ge=0, description="weight of the advantage of single turns (the paper's step level)"
     )
     gamma: float = Field(default=0.95, ge=0, le=1, description="discount of later rewards in a turn's return")
+    needs_groups: ClassVar[bool] = False  # turns of one episode may start from the same observation
 
     def estimate(self, group: Group, rewards: PerTurn) -> PerTurn:
         whole = super().estimate(group, rewards)

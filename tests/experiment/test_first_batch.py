@@ -124,6 +124,27 @@ def test_a_methods_own_objectives_are_what_its_clients_learn_from(tmp_path: Path
     assert train(config, [*flat, *own]).record["rounds"] == 1
 
 
-def test_groups_of_one_are_not_asked_for_a_difference(tmp_path: Path) -> None:
+@pytest.mark.parametrize("advantage", ["grpo", "dr_grpo"])
+def test_groups_of_one_have_nothing_to_compare(
+    advantage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = merge(SMALL_CONFIG, {"federation": {"rounds": 1}, "evaluation": None})
-    assert train(config, ["learning.group_size=1", f"output.folder={tmp_path / 'run'}"]).record["rounds"] == 1
+    changes = ["learning.group_size=1", f"learning.advantage={advantage}", f"output.folder={tmp_path / 'run'}"]
+    with pytest.raises(OptionError, match=r"learning\.group_size must be at least 2"):
+        train(config, changes)
+    assert not (tmp_path / "run").exists()
+    assert train(config, changes, force=True).record["spent"]["optimizer_steps"] == 0
+    line = ["first-batch", "tiny-skills", "--tasks", "4", "--set", "learning.group_size=1"]
+    assert main([*line, "--set", f"learning.advantage={advantage}"]) == 1
+    assert "learning.group_size must be at least 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [["learning.advantage=gae"], ["learning.advantage=gigpo"], ["algorithm={name: es, population: 2}"]],
+    ids=["values", "turns", "no gradient"],
+)
+def test_groups_of_one_suffice_without_comparison(changes: list[str], tmp_path: Path) -> None:
+    config = merge(SMALL_CONFIG, {"federation": {"rounds": 1}, "evaluation": None})
+    found = train(config, ["learning.group_size=1", *changes, f"output.folder={tmp_path / 'run'}"])
+    assert found.record["rounds"] == 1
