@@ -99,8 +99,8 @@ class FirstBatch:
         tried = f"{len(self.groups)} groups of {len(self.groups[0])} episodes"
         if self.alone:
             return (
-                "groups of one episode have nothing to compare it with, so there is nothing to learn from: learning.group_size must"
-                " be at least 2 with this learning.advantage (gae compares an episode with the expectation of a value head)"
+                "groups of one episode have nothing to compare it with, so there is nothing to learn from: learning.group_size"
+                " must be at least 2 with this learning.advantage (gae compares an episode with the expectation of a value head)"
             )
         if not self.parsed:
             return (

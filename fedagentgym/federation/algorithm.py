@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
+from numbers import Real
 from operator import not_
 from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -165,6 +166,34 @@ class RoundResult:
 
     def __repr__(self) -> str:
         return show_fields(self)
+
+    def check(self, like: Mapping[str, Array], what: str) -> None:
+        """Refuse a result that cannot be committed.
+
+        Args:
+            like: The parameters of the state before the round.
+            what: The name of what made this result, for the error.
+
+        Raises:
+            DataError: If a part of the result is of another type than its attribute's; the sentence names it.
+        """
+        if not isinstance(self.state, ServerState):
+            raise DataError(f"{what} gave {show_value(self.state)} as the state, which must be a ServerState")
+        self.state.check_shapes(like, what)
+        for name, value in self.state.optimizer.items():
+            if not isinstance(value, np.ndarray):
+                raise DataError(
+                    f"{what} gave {show_value(value)} for {name!r} of the optimizer, which must be an array"
+                )
+        try:
+            _ = self.state.digest
+        except DataError as error:
+            raise DataError(f"{what} gave a state that cannot be stored: {error}") from error
+        given: list[Mapping[str, object]] = [self.metrics, *self.clients.values()]
+        for numbers in given:
+            for name, number in numbers.items():
+                if not isinstance(number, Real | np.bool_):
+                    raise DataError(f"{what} gave {show_value(number)} for the metric {name!r}, which must be a number")
 
 
 class Algorithm(Application[R], Protocol[R]):

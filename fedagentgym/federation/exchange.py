@@ -26,7 +26,7 @@ import numpy as np
 from fedagentgym.base.blame import find_blame
 from fedagentgym.base.devices import here
 from fedagentgym.base.encoding import MAX_BITS, Pieces, bytes_digest, encode, join_pieces
-from fedagentgym.base.errors import DataError, ProcessUnusableError
+from fedagentgym.base.errors import DataError, ProcessUnusableError, show_value
 from fedagentgym.base.imports import load_plugins, resolve
 from fedagentgym.base.process import work_for_client
 from fedagentgym.base.rounding import format_fixed
@@ -290,7 +290,13 @@ def perform(application: Application[Any], request: Request, data: bytes | None)
             request.client, request.name.round, request.seed, request.stream_id, application.resources(request.client)
         )
         with work_for_client(request.client):
-            new_state, answer = operation.run(state, message, context)
+            returned: object = operation.run(state, message, context)
+        match returned:
+            case (Message() as new_state, Message() as answer):
+                pass
+            case _:
+                what = f"the operation {request.operation!r} must return two messages, its state and its answer"
+                raise DataError(f"{what}, got {show_value(returned)}")
         kept = None  # a client that never keeps anything has no state on disk
         if new_state is not state and not (new_state.empty and state.empty):
             operation.state.check(new_state, new_state.size)

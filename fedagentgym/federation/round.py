@@ -224,7 +224,7 @@ def play_round(
         hook = f"{'prepare' if before is None else 'run_round'} of {type(algorithm).__name__}"
         if not isinstance(result, RoundResult):
             raise OptionError(f"{hook} must return a RoundResult, got {show_value(result)}")
-        result.state.check_shapes(begun.parameters, hook)
+        result.check(begun.parameters, hook)
         check_finite(result.state, number)
         record = _make_record(plan, this_round, result, before, time.monotonic() - started)
         _warn_of_first_failure(run, number, clients.failures)

@@ -53,7 +53,14 @@ class Mine(Averaging[MineSettings]):
 
     def train_client(self, state, message, client):
         TRAIN_CLIENT
-        return super().train_client(state, message, client)
+        after, answer = super().train_client(state, message, client)
+        ANSWER
+        return after, answer
+
+    def combine(self, state, used, updates, this_round):
+        found = super().combine(state, used, updates, this_round)
+        COMBINE
+        return found
 
     def client_weights(self, replies, this_round):
         weights = [1.0 for reply in replies]
@@ -151,6 +158,20 @@ def test_the_line_of_a_users_hook_that_fails_is_named(
         ),
         ("FINISH", "parameters.popitem()", "the aggregation rule last left out the parameter"),
         ("FINISH", "return 3", "the aggregation rule last is to give a ServerState, got '3'"),
+        ("COMBINE", "return None", "run_round of Mine gave 'None' as the state, which must be a ServerState"),
+        ("COMBINE", "found = replace(found, optimizer={'m': 3.0})", "gave '3.0' for 'm' of the optimizer"),
+        (
+            "COMBINE",
+            "found = replace(found, memory={'seen': object()})",
+            "Mine gave a state that cannot be stored: .*object",
+        ),
+        ("COMBINE", "found = replace(found, memory={'seen': {3: 4}})", "Mine gave a state that cannot be stored: "),
+        ("RUN_ROUND", "result = replace(result, metrics={'mine': 'many'})", "gave 'many' for the metric 'mine'"),
+        ("RUN_ROUND", "result = replace(result, clients={0: {'mine': None}})", "gave 'None' for the metric 'mine'"),
+        ("ANSWER", "return after", "'train' must return two messages, its state and its answer, got"),
+        ("ANSWER", "return None, answer", "'train' must return two messages"),
+        ("ANSWER", "return after, None", "'train' must return two messages"),
+        ("ANSWER", "return after, {'weights': 3}", "'train' must return two messages"),
         ("RUN_ROUND", "return None", "run_round of Mine must return a RoundResult, got 'None'"),
         (
             "RUN_ROUND",
