@@ -44,6 +44,10 @@ _TINY = {
     "decoding": {"temperature": 1.0, "max_new_tokens": 16},
 }
 _UNTRAINED = {**_TINY, "decoding": {"temperature": 1.0, "max_new_tokens": 4, "constrained": True}}
+UNTRAINED_SIZE, UNTRAINED_CONTEXT = "0.1m", 256
+"""The size and the context length of `untrained-tiny`."""
+TINY_AGENTS = ("tiny", "untrained-tiny")
+"""Agents whose model is made for its environment, whose words are its tokens."""
 _SMOLLM2 = {
     "context": "session",
     "template": "standard",
@@ -64,6 +68,7 @@ _PRESETS: Mapping[str, Mapping[str, Any]] = {
     **dict.fromkeys(DEFAULT_MODELS, _PAPER),
     "smollm2": _SMOLLM2,
     "tiny": _TINY,
+    "untrained-tiny": _UNTRAINED,
     "transformers": _GENERAL,
     "vllm": _GENERAL,
 }
@@ -277,7 +282,7 @@ def make_untrained_agent(settings: AgentSettings, *, env: TextEnv | None = None,
     elif env is None:
         raise OptionError(f"agent {chosen.name!r} needs an environment for its vocabulary: name one, or a model folder")
     else:
-        model, tokenizer = make_tiny_model(list_words(env), "0.1m", 256, seed)
+        model, tokenizer = make_tiny_model(list_words(env), UNTRAINED_SIZE, UNTRAINED_CONTEXT, seed)
         policy = TorchPolicy(model, tokenizer, name=chosen.name, adapter=chosen.adapter, seed=seed)
     return make_token_agent(chosen, policy, policy.tokenizer)
 

@@ -39,6 +39,8 @@ USER_ERROR = 2
 UNEXPECTED = 70
 MAX_MESSAGE_LENGTH = 2000
 """Maximum length of an error on standard error, in characters."""
+NO_MEMORY = "this needs more memory than is available"
+SMALLER = "learning.micro_tokens and learning.parallel_episodes bound what a run computes at once"
 NOTHING_SAVED = "nothing was saved; run the command again"
 
 
@@ -84,15 +86,20 @@ def run_guarded(command: Callable[[], object]) -> int:
         sentence = explain_missing(error)
         return _print_unexpected(error) if sentence is None else _print_error(sentence)
     except MemoryError:
-        return _print_error("this needs more memory than is available")
+        return _print_error(NO_MEMORY)
     except OSError as error:
         if error.errno is None:
             return _print_unexpected(error)
         place = f"cannot use {os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
         return _print_error(f"{place}{error.strerror}")
     except BaseException as error:
-        return _print_unexpected(error)
+        return _print_error(f"{NO_MEMORY} ({SMALLER})") if _is_out_of_memory(error) else _print_unexpected(error)
     return result if isinstance(result, int) else 0
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """True if PyTorch could not allocate memory: its own error on a GPU, a RuntimeError on a processor."""
+    return type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in str(error)
 
 
 def _explain_place(error: click.NoSuchOption) -> str:

@@ -70,10 +70,11 @@ def top(
     from fedagentgym.leaderboard.results import read_suites
     from fedagentgym.leaderboard.suite import WHOLE
 
-    suites = {one.key: one for one in read_suites(results, verified)}
-    if suite not in suites:
-        raise unknown_name_error("suite with results", suite, suites)
-    found = suites[suite]
+    suites = read_suites(results, verified)
+    named = [one for one in suites if suite in (one.key, one.suite.name)]
+    if len(named) != 1:  # none, or several versions
+        raise unknown_name_error("suite with results", suite, [one.key for one in suites])
+    (found,) = named
     values = found.tabulate()
     places = rank(found.suite, values, compare_suite(found.suite, values))
     if as_json:

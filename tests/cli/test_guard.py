@@ -13,6 +13,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 
 from fedagentgym.cli.guard import run_guarded
 from fedagentgym.cli.main import main
@@ -61,7 +62,21 @@ def use_a_full_disk() -> None:
     raise OSError(28, "No space left on device", "/somewhere/a[red]")
 
 
-STOPPED = {leave: "sys.exit(0)", use_all_memory: "memory", use_a_full_disk: "/somewhere/a[red]: No space left"}
+def use_all_memory_of_pytorch() -> None:
+    torch.empty(10**17)
+
+
+def use_all_memory_of_a_gpu() -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+STOPPED = {
+    leave: "sys.exit(0)",
+    use_all_memory: "memory",
+    use_all_memory_of_pytorch: "learning.micro_tokens",
+    use_all_memory_of_a_gpu: "learning.micro_tokens",
+    use_a_full_disk: "/somewhere/a[red]: No space left",
+}
 
 
 @pytest.mark.parametrize("stop", STOPPED, ids=lambda stop: stop.__name__)

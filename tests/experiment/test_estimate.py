@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fedagentgym.agents.agent import TokenAgent
 from fedagentgym.agents.model.architectures import DecoderConfig
 from fedagentgym.agents.model.shapes import KNOWN_SHAPES, LINEAR_LAYERS, ModelShape, find_shape
 from fedagentgym.algorithms.base import describe_method
@@ -317,6 +318,18 @@ def test_a_warm_start_is_learnt_from_once() -> None:
     assert warm is not None
     assert start.learnt_tokens == warm.steps * warm.batch_size * start.agent.context_length
     assert plan.learnt_tokens - plan.updated_tokens == start.learnt_tokens
+    made = f"demonstrations of the warm start, made once{warm.steps * warm.batch_size:>25,}"
+    assert made in list(format_plan(plan)) and made in list(format_plan(start))
+
+
+def test_the_plan_of_an_untrained_agent_is_that_of_the_agent_that_is_made() -> None:
+    config = load_config(SMALL_CONFIG)
+    plan, made = plan_run(config), Runtime(config.spec()).agent
+    assert config.agent.name == "untrained-tiny" and isinstance(made, TokenAgent)
+    weights = made.policy.get_weights()
+    assert plan.agent.parameters == plan.agent.trainable == sum(value.size for value in weights.values())
+    assert plan.agent.context_length == made.policy.context_length
+    assert plan.agent.reply_tokens == made.decoding.max_new_tokens
 
 
 PLAN_EVERYTHING = """

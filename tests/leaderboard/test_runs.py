@@ -313,6 +313,15 @@ def test_a_round_whose_evaluation_was_killed_is_counted_once(smoke: SuiteRun, tm
     assert {**json.loads((folder / RECORD).read_text()), "made": before["made"]} == before
 
 
+@pytest.mark.parametrize("name", ["smoke", "smoke-v1"])
+def test_the_top_of_a_suite_is_asked_for_by_its_name(
+    name: str, smoke: SuiteRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the version, as in file names, or without."""
+    assert main(["leaderboard", "top", str(smoke.folder), "--suite", name]) == 0
+    assert "FedAgent" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "changes", [["federation.rounds=9"], ["learning.learning_rate=nan"], ["seed=4"], ["algorithm=unknown"]], ids=str
 )

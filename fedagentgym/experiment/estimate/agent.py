@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedagentgym.agents.model.shapes import ModelShape, find_shape, make_tiny_shape
-from fedagentgym.agents.presets import complete_settings
+from fedagentgym.agents.presets import (
+    TINY_AGENTS,
+    UNTRAINED_CONTEXT,
+    UNTRAINED_SIZE,
+    complete_settings,
+    starts_from_nothing,
+)
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.tokens import count_tokens
 from fedagentgym.algorithms.runtime import EnvSettings
@@ -69,12 +75,16 @@ def plan_agent(
     chosen, start = complete_settings(settings), warm_start or WarmStartSettings()
     if chosen.decoding is None or chosen.context is None:
         raise OptionError(f"a plan needs an agent with a language model that is trained, not {settings.name!r}")
+    made = chosen.model or ""
     if chosen.model is not None:
         shape, longest = find_shape(chosen.model), DEFAULT_CONTEXT
-    elif chosen.name == "tiny":
+    elif chosen.name in TINY_AGENTS:
         options = {name: value for name, value in env.options.items() if name != "reward"}
         words = list_words(open_env(env.id, **options))
-        shape, longest = make_tiny_shape(start.size, count_tokens(words)), start.context_length
+        size, longest = UNTRAINED_SIZE, UNTRAINED_CONTEXT
+        if starts_from_nothing(chosen):
+            size, longest = start.size, start.context_length
+        made, shape = f"tiny, {size}", make_tiny_shape(size, count_tokens(words))
     else:
         raise OptionError(f"agent {chosen.name!r} needs a model: a folder or a hub id")
     adapter, parameters = chosen.adapter, shape.count_parameters()
@@ -85,11 +95,11 @@ def plan_agent(
         trainable = shape.count_adapter_parameters(adapter.rank, adapter.targets, adapter.last, factors=adapter.train)
     # if no device is named, a GPU is assumed, except for models that are small enough to learn on a CPU; the base under an
     # adapter is stored in bfloat16 if the machine can compute with it
-    on_gpu = chosen.device != "cpu" and (chosen.device != "auto" or chosen.name not in ("tiny", "smollm2"))
+    on_gpu = chosen.device != "cpu" and (chosen.device != "auto" or chosen.name not in (*TINY_AGENTS, "smollm2"))
     halved = adapter is not None and (chosen.device != "cpu" or check_bfloat16().present)
     return PlannedAgent(
         name=settings.name,
-        model=chosen.model or f"tiny, {start.size}",
+        model=made,
         shape=shape,
         parameters=parameters,
         trainable=trainable,

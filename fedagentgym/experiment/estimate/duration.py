@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from fedagentgym.agents.model.shapes import ModelShape
-from fedagentgym.agents.presets import complete_settings
+from fedagentgym.agents.presets import TINY_AGENTS, complete_settings
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.base.process import count_usable_cores
@@ -173,7 +173,7 @@ def play_dialogues(
 
 def _find_counter(agent: AgentSettings) -> Callable[[str], float]:
     """A function that counts tokens: by words for a tiny model, else by the model's tokenizer if it is here, else by letters."""
-    if agent.name == "tiny":
+    if agent.name in TINY_AGENTS:
         return lambda text: len(re.findall(r"\w+|[^\w\s]", text))
     try:
         from fedagentgym.agents.model.loading import load_tokenizer
@@ -209,7 +209,7 @@ def estimate_durations(plan: RunPlan, lengths: EpisodeLengths, passes: PassTimes
 
     imitating, start = 0.0, config.warm_start
     if start is not None:
-        if config.agent.name != "tiny":
+        if config.agent.name not in TINY_AGENTS:
             start = start.for_pretrained(plan.agent.has_adapter)
         imitating = imitate(start.steps, start.batch_size)
     # a method that imitates takes no other steps

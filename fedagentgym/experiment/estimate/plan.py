@@ -116,8 +116,13 @@ class RunPlan(WorkPlan):
     @property
     def imitated(self) -> int:
         """Demonstrations that are learned from: by the method, and in a warm start, which is made once and cached."""
+        return self.total.imitated + self.warmed
+
+    @property
+    def warmed(self) -> int:
+        """Demonstrations that are learned from in the warm start."""
         start = self.config.warm_start
-        return self.total.imitated + (0 if start is None else start.steps * start.batch_size)
+        return 0 if start is None else start.steps * start.batch_size
 
     @property
     def learnt_tokens(self) -> int:
@@ -382,6 +387,7 @@ def make_plain(plan: RunPlan) -> dict[str, Any]:
         "evaluations": plan.evaluations,
         "round": {name: getattr(plan.round, name) for _, name in COUNTS},
         "total": {name: getattr(total, name) for _, name in COUNTS},
+        "warm_start": {"imitated": plan.warmed},
         "evaluated": {"episodes": plan.evaluated, "ranked": plan.ranked},
         "tokens": {
             "generated": plan.generated_tokens,
@@ -416,6 +422,8 @@ def format_plan(plan: RunPlan) -> Iterator[str]:
     total = plan.total
     for label, name in COUNTS:
         yield f"{label:28s}{getattr(plan.round, name):>20,}{getattr(total, name):>20,}"
+    if plan.warmed:
+        yield f"{'demonstrations of the warm start, made once':48s}{plan.warmed:>20,}"
     for label, count in (("to the clients", plan.count_bytes_down), ("from the clients", plan.count_bytes_up)):
         yield f"{label:28s}{format_bytes(count(plan.round)):>20s}{format_bytes(count(total)):>20s}"
     played, judged = plan.generated_tokens, plan.evaluated_tokens
