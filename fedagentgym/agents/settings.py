@@ -6,7 +6,7 @@ from math import isfinite
 from operator import not_
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PlainSerializer, field_validator, model_validator
 
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.text.prompts import OBSERVATION, TEMPLATES
@@ -302,3 +302,11 @@ class VllmServerOptions(Settings):
         default_factory=dict,
         description="serve: further arguments of `vllm serve`, such as {gpu_memory_utilization: 0.6}",
     )
+
+
+def _dump_given(settings: AgentSettings) -> dict[str, Any]:
+    return settings.model_dump(mode="json", exclude_unset=True)
+
+
+SaidAgent = Annotated[AgentSettings, PlainSerializer(_dump_given)]
+"""Settings of an agent of which only the given fields are written: the agent's preset determines the others."""

@@ -33,9 +33,9 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, field_serializer, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.agents.settings import SaidAgent
 from fedagentgym.algorithms.base import CONTROL_BYTES, EPISODE_BYTES, TOKEN_BYTES, BaseAlgorithm
 from fedagentgym.algorithms.card import METRICS, Card, Scale, SecondModel, Sent, Work
 from fedagentgym.algorithms.experts import (
@@ -114,7 +114,7 @@ class FedGRPOSettings(Settings):
         description="who checks candidates against gold (AE); off: no client; own: holders of the question; holders_first: "
         "holders, who are preferred as experts; all: every client, as in the published code",
     )
-    expert_agent: AgentSettings | None = Field(
+    expert_agent: SaidAgent | None = Field(
         default=None, description="the clients' model for scoring, if it differs from the server's; null: the same"
     )
     expert_steps: int = Field(default=0, ge=0, description="policy steps of each client's own expert before round 1")
@@ -131,11 +131,6 @@ class FedGRPOSettings(Settings):
     def _read_truth_value(cls, value: Any) -> Any:
         """YAML reads a bare `off` as false; true is short for `own`."""
         return {True: "own", False: "off"}[value] if isinstance(value, bool) else value
-
-    @field_serializer("expert_agent")
-    def _keep_what_was_said(self, value: AgentSettings | None) -> dict[str, Any] | None:
-        """Dump only the set fields of an agent: its preset determines the rest."""
-        return None if value is None else value.model_dump(mode="json", exclude_unset=True)
 
     def resolve_expert_learning(self, learning: LearningSettings) -> LearningSettings:
         """The policy step of the experts' training: the run's settings, updated with `expert_learning` key by key."""

@@ -23,9 +23,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
-from pydantic import Field, field_serializer
+from pydantic import Field
 
-from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.agents.settings import SaidAgent
 from fedagentgym.algorithms.base import CONTROL_BYTES, EPISODE_BYTES, TOKEN_BYTES, OnPublicTasks
 from fedagentgym.algorithms.card import METRICS, Card, Scale, SecondModel, Sent, Work
 from fedagentgym.algorithms.experts import make_candidate, reread
@@ -57,16 +57,11 @@ class SharingSettings(NamedSettings):
     local_steps: int = Field(default=3, ge=1, description="policy steps of a client in a round")
     swap_period: int = Field(default=1, ge=1, description="one step in this many is public")
     public_tasks: int = Field(default=4, ge=1, description="public tasks of a client in a public step")
-    agents: tuple[AgentSettings, ...] | None = Field(
+    agents: tuple[SaidAgent, ...] | None = Field(
         default=None,
         min_length=1,
         description="agents of the clients, repeated if there are more clients; null: the run's agent for all",
     )
-
-    @field_serializer("agents")
-    def _keep_what_was_said(self, value: Sequence[AgentSettings] | None) -> list[dict[str, Any]] | None:
-        """Dump only the set fields of an agent: its preset determines the rest."""
-        return None if value is None else [one.model_dump(mode="json", exclude_unset=True) for one in value]
 
 
 class Answer(NamedTuple):

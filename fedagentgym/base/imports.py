@@ -13,9 +13,10 @@ import hashlib
 import importlib
 import importlib.util
 import logging
+import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.machinery import SourceFileLoader
@@ -32,6 +33,7 @@ from fedagentgym.base.errors import (
     UnknownNameError,
     describe_error,
     find_closest_name,
+    show_value,
     unknown_name_error,
 )
 from fedagentgym.base.hooks import warn_of_misspelt_hooks
@@ -148,8 +150,22 @@ MAX_BYTES = 10_000_000
 log = logging.getLogger(__name__)
 
 
-def load_plugins(plugins: Iterable[str]) -> None:
+def check_plugins(plugins: Sequence[str]) -> None:
+    """Refuse anything but a list of texts, and folders, which are neither files nor names of modules."""
+    if isinstance(plugins, str):
+        raise OptionError(f"plugins must be a list of files or modules, such as [{plugins!r}], not a text")
+    for plugin in plugins:
+        if not isinstance(plugin, str):
+            raise OptionError(
+                f"a plugin must be given as a text, the name of a file or module, got {show_value(plugin)}"
+            )
+        if plugin and not plugin.isidentifier() and not plugin.endswith(".py") and os.path.isdir(plugin):  # noqa: PTH112 - False for a name too long
+            raise OptionError(f"the plugin {plugin!r} is a folder: name a file (mine.py) or a module (mine.tools)")
+
+
+def load_plugins(plugins: Sequence[str]) -> None:
     """Import each plugin once per process; an entry that ends in `.py` is a file, any other is a module's name."""
+    check_plugins(plugins)
     for plugin in plugins:
         try:
             with missing_explained():

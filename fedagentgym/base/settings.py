@@ -116,6 +116,48 @@ def choose_fault(faults: Sequence[ErrorDetails]) -> ErrorDetails:
     return next(beside, first)
 
 
+_WORDS = {
+    "Input should be": "it must be",
+    "String should have": "it must have",
+    "Tuple should have": "it must have",
+    "List should have": "it must have",
+    "Dictionary should have": "it must have",
+    " after validation": "",
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid string": "a text",
+    "a valid boolean": "true or false",
+    "a valid dictionary": "a mapping",
+    "a valid list": "a list",
+    "a valid tuple": "a list",
+    "an instance of Sequence": "a list",
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+    "greater than": "above",
+    "less than": "below",
+}
+"""Words of pydantic's messages, and those of ours."""
+_CHARACTERS = {
+    r"^[\w.-]+$": "letters, digits, dots, hyphens and underscores",
+    r"^[\w.-]{1,60}$": "1 to 60 letters, digits, dots, hyphens and underscores",
+    r"^sha256:[0-9a-f]{64}$": "sha256: and 64 hexadecimal digits",
+    r"^(all|last-[1-9][0-9]*)$": "all, or last-N for the last N blocks",
+}
+"""The texts that a pattern allows."""
+
+
+def describe_fault(fault: ErrorDetails) -> str:
+    """What is wrong with a value, in words of this package."""
+    if fault["type"] == "string_pattern_mismatch" and (found := _CHARACTERS.get(fault["ctx"]["pattern"])) is not None:
+        return f"it must be {found}"
+    message = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] not in ("value_error", "assertion_error"):
+        for said, plain in _WORDS.items():
+            message = message.replace(said, plain)
+        message = message.partition(", unable to ")[0]
+    return f"{message[:1].lower()}{message[1:]}"
+
+
 def _check_numbers(key: object, value: Any, field: FieldInfo | None) -> None:
     """Refuse numbers that are too large or too small to compute with, and a bool where a number is expected."""
     if isinstance(value, list | tuple):
@@ -145,10 +187,14 @@ def _explain(settings: type[BaseModel], fault: ErrorDetails, where: str, data: A
     if fault["type"] == "missing":
         return f"the key {place!r} is missing"
     if fault["type"] != "extra_forbidden":
-        message = fault["msg"].removeprefix("Value error, ")
+        message, given = describe_fault(fault), fault.get("input")
         if fault["type"] in ("model_type", "dict_type"):
             message = "settings must be a mapping, such as {name: value}"
-        return f"{place}: {message[:1].lower()}{message[1:]} (got {show_value(fault.get('input'))})"
+        elif fault["type"] == "value_error" and isinstance(
+            given, Mapping
+        ):  # the sentence names what is wrong in the section
+            return f"{place}: {message}"
+        return f"{place}: {message} (got {show_value(given)})"
     # follow the path, by annotations or data, to the class that has no such key
     annotations: tuple[Any, ...] = (settings,)
     for part in fault["loc"][:-1]:
@@ -173,7 +219,7 @@ def _explain(settings: type[BaseModel], fault: ErrorDetails, where: str, data: A
     elif guess := find_closest_name(path[-1], [*near]):
         hint = f"did you mean {'.'.join([*path[:-1], near[guess]])!r}?"
     else:
-        hint = f"known keys are {join_names(known, 30)}"
+        hint = f"known keys are {join_names(known, 30)}" if known else "no key is known here"
     return f"unknown key {place!r}: {hint}"
 
 

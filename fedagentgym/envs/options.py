@@ -31,7 +31,7 @@ from fedagentgym.base.errors import (
     show_value,
     unknown_name_error,
 )
-from fedagentgym.base.settings import Settings, choose_fault
+from fedagentgym.base.settings import Settings, choose_fault, describe_fault
 
 Mark = Literal["task", "play", "local", "owner"]
 INSTALLED = "installed"
@@ -178,13 +178,10 @@ class EnvOptions(Settings):
             raise OptionError(f"{env_id} has no option {name!r}: {hint}")
         if isinstance(given.get(name), str) and (words := _list_words(cls.model_fields[name].annotation)):
             raise unknown_name_error(name, given[name], words)
-        message = fault["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
-        for said, plain in _TYPES.items():
-            message = message.replace(said, plain)
-        message = message.replace("greater than or equal to", "at least").replace("less than or equal to", "at most")
+        message = describe_fault(fault)
         if not name:
             raise OptionError(f"{env_id}: {message}")
-        raise OptionError(f"{env_id}, option {name!r}: {message[:1].lower()}{message[1:]} (got {show_value(value)})")
+        raise OptionError(f"{env_id}, option {name!r}: {message} (got {show_value(value)})")
 
     @classmethod
     @cache
@@ -275,19 +272,6 @@ class EnvOptions(Settings):
                     continue
                 kept[name] = plain
         return kept
-
-
-_TYPES = {
-    "a valid integer": "a whole number",
-    "a valid number": "a number",
-    "a valid string": "a text",
-    "a valid boolean": "true or false",
-    "a valid dictionary": "a mapping",
-    "a valid list": "a list",
-    "a valid tuple": "a list",
-    "an instance of Sequence": "a list",
-}
-"""The names of types in pydantic's messages, and in those for users."""
 
 
 def _list_words(annotation: Any) -> tuple[str, ...]:

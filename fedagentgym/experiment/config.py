@@ -22,7 +22,7 @@ from pydantic import Field, ValidatorFunctionWrapHandler, field_validator
 from fedagentgym.agents import AGENTS
 from fedagentgym.agents.foreign import find_agents
 from fedagentgym.agents.presets import require_model, starts_from_nothing
-from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.agents.settings import AgentSettings, SaidAgent
 from fedagentgym.algorithms import ALGORITHMS
 from fedagentgym.algorithms.base import get_algorithm_class
 from fedagentgym.algorithms.card import Card, Scale
@@ -40,7 +40,7 @@ from fedagentgym.base.errors import (
 )
 from fedagentgym.base.escape import add_plugins, quote_word
 from fedagentgym.base.files import parse_yaml, read_text
-from fedagentgym.base.imports import load_plugins
+from fedagentgym.base.imports import check_plugins, load_plugins
 from fedagentgym.base.settings import Settings, assign, expand_name, list_leaves, list_replaced, merge
 from fedagentgym.envs.make import env_class
 from fedagentgym.envs.registry import find_env_id
@@ -109,7 +109,7 @@ class RunConfig(Settings):
     seed: int = Field(default=0, ge=0, description="seed of everything that is random in this run")
     env: EnvSettings = Field(description="the environment whose tasks are divided")
     partition: PartitionSettings = Field(description="which client holds which tasks")
-    agent: AgentSettings = Field(default=AgentSettings(), description="the agent that plays and learns")
+    agent: SaidAgent = Field(default=AgentSettings(), description="the agent that plays and learns")
     warm_start: WarmStartSettings | None = Field(
         default=None,
         description="imitation of the expert before round 1; null: for a tiny agent by its environment's recipe, for others none",
@@ -183,8 +183,8 @@ class RunConfig(Settings):
         )
 
     def plain(self) -> dict[str, Any]:
-        """All settings, resolved, as plain values. Of the agent only the set fields: its preset determines the rest."""
-        plain = {**self.model_dump(mode="json"), "agent": self.agent.model_dump(mode="json", exclude_unset=True)}
+        """All settings, resolved, as plain values."""
+        plain = self.model_dump(mode="json")
         if not self.federation.raised_from:
             plain["federation"].pop("raised_from")
         return plain
@@ -275,6 +275,9 @@ def load_config(
             raise OptionError(f"{where}: {problem}: name them in the order {order}")
         if named and "folder" in (found.get("output") or {}):
             plain = merge(plain, {"output": {"folder": f"{found['output']['folder']}-{named.replace(',', '-')}"}})
+    check_plugins(plugins)
+    if isinstance(changes, str):
+        raise OptionError(f"changes must be a list of assignments, such as [{changes[:80]!r}], not a text")
     for change in changes:
         plain = assign(plain, change)
     beside = _find_folder(source) if isinstance(source, str | Path) else None
@@ -283,7 +286,7 @@ def load_config(
         given = {Path(plugin).name: plugin for plugin in plugins if plugin.endswith(".py")}
         own = [_find_plugin(plugin, given, beside) if isinstance(plugin, str) else plugin for plugin in own]
         plain = {**plain, "plugins": own}
-        load_plugins(plugin for plugin in own if isinstance(plugin, str))
+        load_plugins([plugin for plugin in own if isinstance(plugin, str)])
     load_plugins(plugins)
     if beside is not None:
         plain = _find_data(plain, beside)

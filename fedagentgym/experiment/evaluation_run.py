@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -148,102 +148,139 @@ def run_evaluation(
         if run.is_run and canonical_json(run.config) != canonical_json(config.plain()):
             raise OptionError(f"{format_path(folder)} holds another evaluation: move it, or name another folder")
         write_atomic(folder / CONFIG, format_yaml(config.plain()))
-        progress, file = read_progress(run), folder / RANKED
-        endpoint = agent.endpoint if isinstance(agent, EndpointAgent) else None
-        if endpoint is not None:
-            used = [one for one in (before, progress.usage) if one is not None]
-            for name, value in (sum_usage(used) or Usage()).model_dump().items():
-                setattr(endpoint.usage, name, value)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()
-        os.truncate(file, progress.bytes)  # episodes that were written and not counted are played again
-        policy, begun = compute_policy_digest(agent), 0
-        parsing = {"parser": agent.parser, "think": bool(agent.think)} if isinstance(agent, Agent) else {}
-        total = sum(len(_choose_tasks(one)) * one.settings.repeats for one in sets)
-        most = sum(
-            (count_most_tokens(agent, one.env, len(_choose_tasks(one)) * one.settings.repeats) or 0) for one in sets
-        )
-        policy_model, device = (getattr(getattr(agent, "policy", None), name, None) for name in ("model", "device"))
-        if policy_model is not None and getattr(device, "type", "") == "cpu":
-            together = min(total, max(one.settings.parallel_episodes for one in sets))
-            length = int(agent.policy.context_length)  # type: ignore[attr-defined]
-            if (warning := describe_caches(policy_model, length, together)) is not None:
-                log.warning("%s", warning)
-        with show_progress(get_name(folder), total=total, most_tokens=most or None) as bar:
-            for one in sets:
-                ids, player = _choose_tasks(one), with_temperature(agent, one.settings.temperature)
-                about = {"temperature": one.settings.temperature, "policy": policy}
-                about = {"split": one.settings.split, **about, **(about_set or {}).get(one.name, {})}
-                about |= {"set": one.name} if one.name else {}
-                seed = derive(config.seed, "set", one.name) if one.name else config.seed
-                first = min(max(progress.tasks - begun, 0), len(ids))
-                bar.advance(first * one.settings.repeats)
-                for start in range(first, len(ids), size := TASKS_AT_A_TIME[described.kind]):
-                    started, usage = time.monotonic(), _read_usage(agent)
-                    rollouts = collect(
-                        player,
-                        one.env,
-                        ids[start : start + size],
-                        group_size=one.settings.repeats,
-                        seed=seed,
-                        parallel=one.settings.parallel_episodes,
-                        progress=bar,
-                        first=start,
-                    )
-                    data = format_episodes(rollouts.groups, agent, one.env, about).encode()
-                    check_place()
-                    with file.open("ab") as out:
-                        out.write(data)
-                        out.flush()
-                        os.fsync(out.fileno())
-                    now = _read_usage(agent)
-                    more = None if now is None or usage is None else now.add(usage, -1)
-                    progress = Progress(
-                        tasks=begun + start + len(rollouts.groups),
-                        bytes=progress.bytes + len(data),
-                        seconds=progress.seconds + time.monotonic() - started,
-                        env_steps=progress.env_steps + rollouts.stats.steps,
-                        usage=sum_usage([used for used in (progress.usage, more) if used is not None]),
-                    )
-                    write_atomic(folder / PROGRESS, canonical_json(progress.model_dump(mode="json")) + "\n")
-                begun += len(ids)
+        progress = read_progress(run)
+        _restore_usage(agent, before, progress.usage)
+        policy = compute_policy_digest(agent)
+        about = {one.name: _describe_lines(one, policy, (about_set or {}).get(one.name, {})) for one in sets}
+        batch = TASKS_AT_A_TIME[described.kind]
+        progress = _play_remaining(folder, config.seed, agent, sets, about, batch, progress, check_place)
         # the numbers of all episodes, whenever they were played
         by_set: dict[str, list[Trajectory]] = {one.name: [] for one in sets}
-        for line in read_lines(file):
+        for line in read_lines(folder / RANKED):
             by_set[str(line.about.get("set", ""))].append(line.trajectory)
         summaries = {one.name: summarise(group_by_task(by_set[one.name]), one.settings) for one in sets}
         found = combine_sets(summaries, sets, config.evaluation)
         groups = [group for one in found.sets.values() for group in one.groups]
         if (malformed := explain_malformed(groups, agent)) is not None:
             log.warning(malformed)
-        first_set = sets[0]
+        parsing = {"parser": agent.parser, "think": bool(agent.think)} if isinstance(agent, Agent) else {}
+        record = _make_record(config, sets, described.model_copy(update=parsing), found, policy, progress)
         check_place()
-        run.write_record(
-            RunRecord(
-                kind="evaluation",
-                name=config.name,
-                seed=config.seed,
-                config_digest=config.digest,
-                env=EnvRecord(
-                    id=first_set.env.id,
-                    options=first_set.env.options.portable,
-                    pool=first_set.env.pool.digest,
-                    task_set=first_set.env.task_set.digest,
-                    verifier=find_verifier(first_set.env),
-                ),
-                evaluation_sets={one.name: one.describe() for one in sets if one.name},
-                agent=described.model_copy(update=parsing),
-                tasks=describe_tasks(first_set.env, _choose_tasks(first_set), first_set.settings)
-                if not first_set.name
-                else None,
-                ranked=describe_evaluated(found.to_plain(), None, policy),
-                spent=Spent(episodes=sum(map(len, groups)), env_steps=progress.env_steps),
-                usage=progress.usage,
-                made=describe_made(progress.seconds),
-            )
-        )
+        run.write_record(record)
         (folder / PROGRESS).unlink(missing_ok=True)
     return found
+
+
+def _restore_usage(agent: Player, before: Usage | None, usage: Usage | None) -> None:
+    """Set what a hosted model has used so far: in earlier evaluations, and in this one before it was continued."""
+    if isinstance(agent, EndpointAgent):
+        used = [one for one in (before, usage) if one is not None]
+        for name, value in (sum_usage(used) or Usage()).model_dump().items():
+            setattr(agent.endpoint.usage, name, value)
+
+
+def _describe_lines(one: OpenedSet, policy: str | None, more: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the lines of a set besides the episodes."""
+    about = {"split": one.settings.split, "temperature": one.settings.temperature, "policy": policy, **more}
+    return {**about, "set": one.name} if one.name else about
+
+
+def _play_remaining(
+    folder: Path,
+    seed: int,
+    agent: Player,
+    sets: Sequence[OpenedSet],
+    about: Mapping[str, Mapping[str, Any]],
+    batch: int,
+    progress: Progress,
+    check_place: Callable[[], None],
+) -> Progress:
+    """Play the tasks that are not yet counted, `batch` tasks at a time, and append their episodes; returns the progress."""
+    file = folder / RANKED
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+    os.truncate(file, progress.bytes)  # episodes that were written and not counted are played again
+    episodes = {one.name: len(_choose_tasks(one)) * one.settings.repeats for one in sets}
+    most = sum((count_most_tokens(agent, one.env, episodes[one.name]) or 0) for one in sets)
+    _warn_of_caches(agent, min(sum(episodes.values()), max(one.settings.parallel_episodes for one in sets)))
+    begun = 0
+    with show_progress(get_name(folder), total=sum(episodes.values()), most_tokens=most or None) as bar:
+        for one in sets:
+            ids, player = _choose_tasks(one), with_temperature(agent, one.settings.temperature)
+            first = min(max(progress.tasks - begun, 0), len(ids))
+            bar.advance(first * one.settings.repeats)
+            for start in range(first, len(ids), batch):
+                started, usage = time.monotonic(), _read_usage(agent)
+                rollouts = collect(
+                    player,
+                    one.env,
+                    ids[start : start + batch],
+                    group_size=one.settings.repeats,
+                    seed=derive(seed, "set", one.name) if one.name else seed,
+                    parallel=one.settings.parallel_episodes,
+                    progress=bar,
+                    first=start,
+                )
+                data = format_episodes(rollouts.groups, agent, one.env, about[one.name]).encode()
+                check_place()
+                with file.open("ab") as out:
+                    out.write(data)
+                    out.flush()
+                    os.fsync(out.fileno())
+                now = _read_usage(agent)
+                more = None if now is None or usage is None else now.add(usage, -1)
+                progress = Progress(
+                    tasks=begun + start + len(rollouts.groups),
+                    bytes=progress.bytes + len(data),
+                    seconds=progress.seconds + time.monotonic() - started,
+                    env_steps=progress.env_steps + rollouts.stats.steps,
+                    usage=sum_usage([used for used in (progress.usage, more) if used is not None]),
+                )
+                write_atomic(folder / PROGRESS, canonical_json(progress.model_dump(mode="json")) + "\n")
+            begun += len(ids)
+    return progress
+
+
+def _warn_of_caches(agent: Player, together: int) -> None:
+    """Warn if the keys and values of so many episodes may be more than a processor's memory."""
+    policy = getattr(agent, "policy", None)
+    model, device = (getattr(policy, name, None) for name in ("model", "device"))
+    if policy is None or model is None or getattr(device, "type", "") != "cpu":
+        return
+    if (warning := describe_caches(model, int(policy.context_length), together)) is not None:
+        log.warning("%s", warning)
+
+
+def _make_record(
+    config: EvaluationConfig,
+    sets: Sequence[OpenedSet],
+    described: AgentRecord,
+    found: SetsEvaluation,
+    policy: str | None,
+    progress: Progress,
+) -> RunRecord:
+    first = sets[0]
+    episodes = sum(len(group) for one in found.sets.values() for group in one.groups)
+    return RunRecord(
+        kind="evaluation",
+        name=config.name,
+        seed=config.seed,
+        config_digest=config.digest,
+        env=EnvRecord(
+            id=first.env.id,
+            options=first.env.options.portable,
+            pool=first.env.pool.digest,
+            task_set=first.env.task_set.digest,
+            verifier=find_verifier(first.env),
+        ),
+        evaluation_sets={one.name: one.describe() for one in sets if one.name},
+        agent=described,
+        tasks=None if first.name else describe_tasks(first.env, _choose_tasks(first), first.settings),
+        ranked=describe_evaluated(found.to_plain(), None, policy),
+        spent=Spent(episodes=episodes, env_steps=progress.env_steps),
+        usage=progress.usage,
+        made=describe_made(progress.seconds),
+    )
 
 
 def _choose_tasks(one: OpenedSet) -> list[str]:

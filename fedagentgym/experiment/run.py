@@ -179,6 +179,10 @@ def sweep(
     if len(named) < count:
         raise OptionError("two of these combinations have the same name of a folder: sweep over fewer values at once")
     configs = {name: load_config(chosen, given) for name, given in named.items()}
+    found: dict[str, tuple[str, ...]] = {}
+    for name, config in configs.items():
+        if (other := found.setdefault(digest(config.plain()), named[name])) != named[name]:
+            raise OptionError(f"{' '.join(other)} and {' '.join(named[name])} are the same run")
     return dict(zip(named.values(), _train_several(configs, observers, on_progress, force), strict=True))
 
 

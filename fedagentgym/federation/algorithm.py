@@ -254,8 +254,12 @@ class QuorumError(FedAgentGymError):
     def __init__(self, operation: str, round_: int, failures: Mapping[int, Failure], asked: int, needed: int) -> None:
         self.failures = dict(failures)
         named = "; ".join(f"client {f.client} {f.reason}: {f.message}" for f in list(failures.values())[:3])
-        faulty = all(failure.reason == "error" for failure in failures.values())
-        when = "this is mended" if faulty else "the clients are available"
+        reasons = {failure.reason for failure in failures.values()}
+        when = "the clients are available"
+        if reasons <= {"error", "refused"}:
+            when = "this is mended"
+        elif reasons == {"timeout"}:
+            when = "the clients are faster, or with a longer federation.deadline"
         super().__init__(
             f"round {round_}: {asked - len(failures)} of {asked} clients answered {operation!r}, the quorum is {needed}"
             f" ({named}); the last committed round is intact, resume when {when}"

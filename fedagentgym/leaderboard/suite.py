@@ -275,7 +275,7 @@ class Suite(Settings):
     ranked_round: Literal["best", "last"] = Field(
         default="best", description="methods: the ranked round; best: the best of those that `selection` evaluates"
     )
-    target: float | None = Field(default=None, description="methods: success on `val` to be reached")
+    target: float | None = Field(default=None, ge=0, le=1, description="methods: success on `val` to be reached")
     pass_powers: tuple[int, ...] = Field(default=(), description="k of pass^k, at most ranking.repeats")
     budget: Budget = Field(default=Budget(), description="methods: the most rounds, episodes and bytes of an entry")
     baselines: dict[Name, Baseline] = Field(default_factory=dict, description="the suite's own entries, by name")
@@ -353,6 +353,12 @@ class Suite(Settings):
         ranked = {self.get_ranking(name).split for name in self.scenarios}
         if self.selection.split in ranked and self.ranked_round == "best":
             raise ValueError("the split that ranks cannot be the one on which the round is chosen")
+        return self
+
+    @model_validator(mode="after")
+    def _check_worlds(self) -> Self:
+        if self.track == "agents":
+            return self
         seeds = (*self.seeds, *(() if self.tuning is None else self.tuning.worlds))
         for name, scenario in self.scenarios.items():
             if scenario.env is not None or scenario.options or scenario.tasks is not None:
@@ -367,6 +373,13 @@ class Suite(Settings):
             raise ValueError(f"replicate {wrong[0]} belongs to no seed with a world of its own")
         if self.world and any(one.pool or one.task_ids or one.client_split for one in self.scenarios.values()):
             raise ValueError("every seed has a world of its own: digests of tasks belong to replicates")
+        return self
+
+    @model_validator(mode="after")
+    def _check_entries(self) -> Self:
+        """Refuse objectives, baselines, gains and a control that cannot be compared."""
+        if self.track == "agents":
+            return self
         for name, scenario in self.scenarios.items():
             if any(not asked or len(set(asked)) < len(asked) for asked in scenario.objectives):
                 raise ValueError(f"scenario {name!r}: objectives are lists of one component or more, each named once")
@@ -387,7 +400,11 @@ class Suite(Settings):
                 raise ValueError(f"control names two baselines, {join_names(self.control)} are not")
             if first.changes != second.changes or first.stream == second.stream:
                 raise ValueError(f"control: {join_names(self.control)} must be the same changes under two streams")
-        if self.tuning is not None:
+        return self
+
+    @model_validator(mode="after")
+    def _check_tuning(self) -> Self:
+        if self.track == "methods" and self.tuning is not None:
             if shared := sorted(set(self.tuning.worlds) & set(self.seeds)):
                 raise ValueError(f"tuning: the world {shared[0]} is reported: settings are chosen in other worlds")
             if odd_rows := [row for row in self.tuning.rows if row not in self.baselines or self.baselines[row].stream]:

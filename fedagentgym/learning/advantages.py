@@ -37,6 +37,7 @@ from pydantic import Field
 
 from fedagentgym.base.errors import OptionError, show_value, unknown_name_error
 from fedagentgym.base.imports import Registry
+from fedagentgym.base.rounding import count_things
 from fedagentgym.base.settings import NamedSettings
 from fedagentgym.learning.trajectory import Group, PerTurn, Values
 
@@ -286,7 +287,9 @@ def spread_advantages(group: Group, given: Sequence[float] | PerTurn, source: st
                 f"{source} gives task {trajectory.task} {show_value(value)}, which is not an array of numbers"
             ) from None
         if array.shape not in ((), (turns,)):
-            raise OptionError(f"{source} gives advantages of shape {array.shape} to an episode of {turns} turns")
+            raise OptionError(
+                f"{source} gives advantages of shape {array.shape} to an episode of {count_things(turns, 'turn')}"
+            )
         if not np.isfinite(array).all():
             raise OptionError(f"{source} gives task {trajectory.task} an advantage that is not a finite number")
         spread.append(np.broadcast_to(array, (turns,)))

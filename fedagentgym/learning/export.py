@@ -9,6 +9,7 @@ from typing import Any
 
 from fedagentgym.base.errors import DataError, unknown_name_error
 from fedagentgym.base.files import write_atomic
+from fedagentgym.base.rounding import count_things
 from fedagentgym.envs import ENVIRONMENTS
 from fedagentgym.learning.trajectory import Line, Trajectory
 
@@ -41,7 +42,8 @@ def format_episode(trajectory: Trajectory, *, actions: bool = False, longest: in
             lines.append(f"      reply: {_cut(turn.reply, longest)}")
     if trajectory.last:
         lines.append(f"[end] {_cut(trajectory.last, longest)}")
-    lines.append(f"{end} after {len(trajectory.turns)} turns: score {trajectory.score:g}, reward {trajectory.reward:g}")
+    played = count_things(len(trajectory.turns), "turn")
+    lines.append(f"{end} after {played}: score {trajectory.score:g}, reward {trajectory.reward:g}")
     return "\n".join(lines) + "\n"
 
 

@@ -772,7 +772,7 @@ def test_settings_of_ranks_that_do_not_fit_are_one_sentence() -> None:
         ({"ranks": []}, r"algorithm\.ranks"),
         ({"ranks": "zipf"}, r"algorithm\.ranks: give a list of ranks, or a law such as \{law: uniform"),
         ({"ranks": {"law": "zipf"}}, r"the key 'algorithm\.ranks\.high' is missing"),
-        ({"ranks": {"law": "normal", "high": 3}}, r"algorithm\.ranks\.law: input should be 'uniform' or 'zipf'"),
+        ({"ranks": {"law": "normal", "high": 3}}, r"algorithm\.ranks\.law: it must be 'uniform' or 'zipf'"),
         ({"ranks": {"low": 3, "high": 2}}, r"algorithm\.ranks: low must be at most high, got 3 and 2"),
         ({"ranks": {"low": 0, "high": 2}}, r"algorithm\.ranks\.low"),
         ({"ranks": {"most": 2}}, r"unknown key 'algorithm\.ranks\.most'|'algorithm\.ranks\.high' is missing"),

@@ -81,7 +81,7 @@ def test_a_name_or_mapping_becomes_its_class_and_survives_a_dump(given: dict[str
         ({"rule": "unfinished"}, "server.rule: rule 'unfinished' does not define apply"),
         ({"rule": {"name": "momentum", "bet": 1}}, "unknown key 'server.rule.bet': did you mean 'beta'?"),
         ({"rule": {"name": "mean", "beta": 1}}, "unknown key 'server.rule.beta': known keys are name"),
-        ({"rule": {"name": "momentum", "beta": -1}}, "server.rule.beta: input should be greater than or equal to 0"),
+        ({"rule": {"name": "momentum", "beta": -1}}, "server.rule.beta: it must be at least 0"),
         ({"rules": ["mean", {"bet": 1}]}, "unknown key 'server.rules.1.bet': did you mean 'beta'?"),
         ({"maybe": {"name": "momentum", "bet": 1}}, "unknown key 'server.maybe.bet': did you mean 'beta'?"),
     ],

@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Literal, Self
 
 import pytest
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedagentgym.base.errors import MissingExtraError, OptionError, UnknownNameError, unknown_name_error
 from fedagentgym.base.imports import Registry, require, resolve
 from fedagentgym.base.settings import Settings, assign, merge
 
 
+class Empty(Settings):
+    pass
+
+
 class Inner(Settings):
     name: str = "x"
     rate: float = Field(1.0, gt=0)
+    odd: bool = False
+    empty: Empty = Empty()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.odd and self.rate <= 1:
+            raise ValueError("odd rates are above 1")
+        return self
 
 
 class Outer(Settings):
     inner: Inner = Inner()
     mode: Literal["fast", "slow"] = "fast"
     count: int = 1
+    tags: tuple[str, ...] = Field(("a",), min_length=1)
+    label: str = Field("run", pattern=r"^[\w.-]+$")
+    sure: bool = False
 
 
 def test_a_registry_imports_when_asked() -> None:
@@ -68,10 +83,19 @@ def test_a_missing_extra_names_what_to_install() -> None:
     [
         ({"conut": 1}, "unknown key 'run.conut': did you mean 'count'?"),
         ({"inner": {"rat": 1}}, "unknown key 'run.inner.rat': did you mean 'rate'?"),
-        ({"zzz": 1}, "known keys are inner, mode, count"),
-        ({"mode": "fas"}, "run.mode: input should be 'fast' or 'slow' (got 'fas')"),
-        ({"inner": {"rate": 0}}, "run.inner.rate: input should be greater than 0"),
-        ({"count": "many"}, "run.count"),
+        ({"zzz": 1}, "known keys are inner, mode, count, "),
+        ({"mode": "fas"}, "run.mode: it must be 'fast' or 'slow' (got 'fas')"),
+        ({"inner": {"rate": 0}}, "run.inner.rate: it must be above 0"),
+        ({"count": "many"}, "run.count: it must be a whole number (got 'many')"),
+        ({"count": 2.5}, "run.count: it must be a whole number"),
+        ({"inner": 3}, "run.inner: settings must be a mapping"),
+        ({"tags": 3}, "run.tags: it must be a list (got '3')"),
+        ({"tags": []}, "run.tags: it must have at least 1 item, not 0"),
+        ({"label": 3}, "run.label: it must be a text (got '3')"),
+        ({"label": "a b"}, "run.label: it must be letters, digits, dots, hyphens and underscores (got 'a b')"),
+        ({"sure": "perhaps"}, "run.sure: it must be true or false (got 'perhaps')"),
+        ({"inner": {"empty": {"x": 1}}}, "unknown key 'run.inner.empty.x': no key is known here"),
+        ({"inner": {"rate": 0.5, "odd": True}}, "run.inner: odd rates are above 1"),
         (5, "run"),
     ],
 )
@@ -79,6 +103,7 @@ def test_wrong_settings_are_one_sentence(data: object, sentence: str) -> None:
     with pytest.raises(OptionError) as caught:
         Outer.load(data, "run")
     assert sentence in str(caught.value) and "\n" not in str(caught.value)
+    assert "odd" not in sentence or str(caught.value) == sentence  # the section is not repeated
 
 
 class Needy(Settings):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pickle
 import sys
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import pytest
 
 import fedagentgym
-from fedagentgym.base.errors import DataError, FedAgentGymError
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.base.imports import load_plugins, module_name
 from fedagentgym.cli.main import main
 from fedagentgym.envs import open_env
@@ -41,7 +42,7 @@ def test_files_of_one_name_are_modules_of_their_own(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "twin.py").write_text(f"class Own:\n    number = {number}\n")
     files = [tmp_path / "one" / "twin.py", tmp_path / "other" / "twin.py"]
-    load_plugins(map(str, files))
+    load_plugins([*map(str, files)])
     classes = [sys.modules[module_name(file)].Own for file in files]
     assert [cls.number for cls in classes] == [1, 2]
     assert [pickle.loads(pickle.dumps(cls)) for cls in classes] == classes
@@ -172,6 +173,22 @@ def test_a_plugin_that_is_given_takes_the_place_of_the_listed_one_of_its_name(co
     more = configured / "more.py"
     more.write_text("# more\n")
     assert load_config(configured / "run.yaml", plugins=[str(more), str(other)]).plugins == (str(other), str(more))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"plugins": "mine.py"}, r"plugins must be a list .*\['mine\.py'\]"),
+        ({"plugins": [Path("mine.py")]}, r"a plugin must be given as a text.*mine\.py"),
+        ({"plugins": ["my/tools"]}, "'my/tools' is a folder: name a file"),
+        ({"changes": "seed=1"}, r"changes must be a list .*\['seed=1'\]"),
+    ],
+    ids=str,
+)
+def test_lists_are_asked_for(given: dict[str, Any], said: str, configured: Path) -> None:
+    (Path("my") / "tools").mkdir(parents=True)
+    with pytest.raises(OptionError, match=said):
+        load_config(configured / "run.yaml", **given)
 
 
 def test_what_lies_in_a_run_folder_is_no_code_of_the_user(configured: Path) -> None:

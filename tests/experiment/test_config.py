@@ -106,6 +106,9 @@ def test_a_device_that_is_not_here_is_one_sentence(device: str, monkeypatch: pyt
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     with pytest.raises(OptionError, match=f"device '{device}'"):
         open_data(load_config("small-skills", [f"agent.device={device}"]))
+    workers = ["federation.workers=2", f"federation.device_per_worker=[cpu, '{device}']"]
+    with pytest.raises(OptionError, match=f"device '{device}'"):
+        open_data(load_config("tiny-skills", workers))
 
 
 def test_the_presets_follow_the_papers_protocol() -> None:

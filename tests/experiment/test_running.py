@@ -117,6 +117,8 @@ def test_a_sweep_is_a_run_for_each_combination(tmp_path: Path, capsys: pytest.Ca
     before = sorted(tmp_path.rglob("*"))
     for wrong, message in (
         ({rates: [1, 1]}, "different ones"),
+        ({rates: [0.001, "1e-3"]}, "are the same run"),
+        ({"seed": [1, 2], rates: [1, 1.0]}, "are the same run"),
         ({rates: []}, "at least one"),
         ({}, "at least one key"),
         ({rates: "12"}, "must be a list"),

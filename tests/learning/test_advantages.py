@@ -153,7 +153,7 @@ class Odd(AdvantageEstimator):
     ("given", "told"),
     [
         ((np.zeros(2),), "advantage estimator 'odd' gives 1 advantages to a group of 2 episodes"),
-        ((np.zeros(2), np.zeros(2)), r"gives advantages of shape \(2,\) to an episode of 1 turns"),
+        ((np.zeros(2), np.zeros(2)), r"gives advantages of shape \(2,\) to an episode of 1 turn"),
         ((np.zeros(2), np.array([np.nan])), "gives task t an advantage that is not a finite number"),
     ],
 )

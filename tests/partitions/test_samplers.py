@@ -406,7 +406,7 @@ def test_parameters_that_a_function_cannot_take(own: Callable[[Any], str]) -> No
         ("uniform", {"disjoint": 1}, "disjoint must be True or False, not '1'"),
         ("dirichlet", {"beta": "0.3"}, "beta must be a number, not the text '0.3'"),
         ("coverage", {"xi": 1, "tasks_per_client": "5"}, "mean_tasks must be a number, not the text '5'"),
-        ("by_source", {"sources": {"a": "1"}}, "valid integer"),
+        ("by_source", {"sources": {"a": "1"}}, "sources.a: it must be a whole number"),
     ],
 )
 def test_texts_of_numbers_and_flags_are_refused(name: str, parameters: dict[str, Any], said: str) -> None:

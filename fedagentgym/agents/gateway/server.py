@@ -14,9 +14,9 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from fedagentgym.agents.gateway.episodes import OpenEpisode
 from fedagentgym.agents.gateway.requests import (
@@ -36,17 +36,22 @@ from fedagentgym.base.imports import require
 from fedagentgym.base.peers import HostCheck
 from fedagentgym.base.process import get_logger
 
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
 log = get_logger(__name__)
 MODEL = "policy"
 MAX_CONNECTIONS, MAX_OPEN_CALLS, MAX_WAIT = 256, 64, 30.0
 _START_SECONDS = 120.0
+Kind = Literal["episode", "chat", "step", "reward", "finish"]
 
 
 @dataclass(eq=False)
 class Ticket:
     """A request that the playing thread answers. `body` holds the checked fields; for a chat, the raw JSON object."""
 
-    kind: Literal["episode", "chat", "step", "reward", "finish"]
+    kind: Kind
     body: dict[str, Any]
     answer: asyncio.Future[Any]
     episode: OpenEpisode | None = None
@@ -166,58 +171,111 @@ class GatewayServer:
             self._server = self._thread = None
 
 
-def make_app(doorkeeper: Doorkeeper, tickets: queue.SimpleQueue[Ticket]) -> Any:
-    """Return the ASGI application."""
-    require("starlette", "gateway")
-    from starlette.applications import Starlette
-    from starlette.exceptions import HTTPException
-    from starlette.requests import ClientDisconnect, Request
-    from starlette.responses import JSONResponse, Response
-    from starlette.routing import Route
+# ---- requests and their handlers ----------------------------------------------------------------------------------------
 
-    def read_key(request: Request) -> str:
-        scheme, _, key = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not key.strip():
-            raise GatewayError(401, "wrong_key", "a request needs the header Authorization: Bearer KEY")
-        return key.strip()
 
-    def find_episode(request: Request) -> OpenEpisode:
-        key = read_key(request)
-        episode = doorkeeper.find_episode(key)
-        if episode is None:
-            if doorkeeper.find_worker(key) is not None:
-                raise GatewayError(
-                    401,
-                    "wrong_key",
-                    "this is the key of the run; use the key of the episode, which /v1/episodes returned",
-                )
-            raise make_unknown_episode()
-        return episode
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """The answer to a request: a JSON object, the text of a stream of events, or nothing."""
 
-    async def read(request: Request) -> dict[str, Any]:
-        length = request.headers.get("content-length", "0")
-        if length.isdecimal() and int(length[:20]) > MAX_BYTES:
-            raise GatewayError(413, "too_large", f"a body has at most {MAX_BYTES:,} bytes")
-        parts, size = [], 0
-        async for part in request.stream():
-            size += len(part)
-            if size > MAX_BYTES:
-                raise GatewayError(413, "too_large", f"a body has at most {MAX_BYTES:,} bytes")
-            parts.append(part)
-        return read_body(b"".join(parts))
+    body: Mapping[str, Any] | str | None
+    headers: Mapping[str, str] = field(default_factory=dict)
 
-    async def ask(kind: Any, body: dict[str, Any], episode: OpenEpisode | None = None, worker: str = "") -> Any:
-        loop = asyncio.get_running_loop()
-        ticket = Ticket(kind, body, loop.create_future(), episode, worker)
-        tickets.put(ticket)
+
+@dataclass(frozen=True, eq=False)
+class Desk:
+    """The handlers of all requests. They check keys and fields, and wait for the answers of the playing thread."""
+
+    doorkeeper: Doorkeeper
+    tickets: queue.SimpleQueue[Ticket]
+
+    async def begin_episode(self, request: Request) -> Answer:
+        worker = self.doorkeeper.find_worker(_read_key(request))
+        if worker is None:
+            raise GatewayError(401, "wrong_key", "this is not the key of the run, which the variable GATEWAY_KEY holds")
+        plain = await _read(request)
+        refuse_others(plain, "wait")
+        wait = read_number(plain, "wait", 0.0, MAX_WAIT, MAX_WAIT)
+        given = None if self.doorkeeper.closing else await self._ask_for_episode(worker, wait)
+        if given is not None:
+            return Answer({**given, "base_url": f"http://{request.headers['host']}/v1"})
+        if self.doorkeeper.closing:
+            raise GatewayError(410, "run_over", "the run is over: the program should exit")
+        return Answer(None)
+
+    async def complete_chat(self, request: Request) -> Answer:
+        episode = self._find_episode(request)
+        if episode.open_calls >= MAX_OPEN_CALLS:
+            raise GatewayError(429, "busy", f"{MAX_OPEN_CALLS} calls of this episode are already waiting")
+        episode.open_calls += 1
+        try:
+            body = await _read(request)
+            answer: ChatAnswer = await self._ask("chat", body, episode)
+        finally:
+            episode.open_calls -= 1
+        headers = {"x-fedagentgym-overridden": ", ".join(answer.overridden)} if answer.overridden else {}
+        headers = {name: value.encode("ascii", "replace").decode() for name, value in headers.items()}
+        if read_flag(body, "stream"):
+            usage = read_flag(body.get("stream_options") or {}, "include_usage")
+            return Answer("".join(format_stream(answer, usage)), headers)
+        return Answer(format_completion(answer), headers)
+
+    async def list_models(self, request: Request) -> Answer:
+        if self.doorkeeper.find_worker(_read_key(request)) is None:
+            self._find_episode(request)
+        one = {"id": MODEL, "object": "model", "created": 0, "owned_by": "fedagentgym"}
+        return Answer({"object": "list", "data": [one]})
+
+    async def step(self, request: Request) -> Answer:
+        episode, plain = self._find_episode(request), await _read(request)
+        refuse_others(plain, "action")
+        return Answer(await self._ask("step", {"action": make_encodable(read_text(plain, "action"))}, episode))
+
+    async def reward(self, request: Request) -> Answer:
+        episode, plain = self._find_episode(request), await _read(request)
+        refuse_others(plain, "reward", "success")
+        low, high = float("-inf"), float("inf")  # the playing thread knows the range
+        body: dict[str, Any] = {"reward": read_number(plain, "reward", low, high)}
+        if plain.get("success") is not None:
+            body["success"] = read_flag(plain, "success")
+        return Answer(await self._ask("reward", body, episode))
+
+    async def finish(self, request: Request) -> Answer:
+        episode, plain = self._find_episode(request), await _read(request)
+        refuse_others(plain, "status", "error")
+        status = read_text(plain, "status", "done")
+        if status not in ("done", "failed", "discard"):
+            refuse("status must be done, failed or discard", "status")
+        error = "" if plain.get("error") is None else read_text(plain, "error")
+        return Answer(await self._ask("finish", {"status": status, "error": error[:2000]}, episode))
+
+    def _find_episode(self, request: Request) -> OpenEpisode:
+        key = _read_key(request)
+        episode = self.doorkeeper.find_episode(key)
         if episode is not None:
-            episode.waiting += 1
-            try:
-                return await ticket.answer
-            finally:
-                episode.waiting -= 1
-        limit = loop.time() + body["wait"]
-        while loop.time() < limit and not doorkeeper.closing:
+            return episode
+        if self.doorkeeper.find_worker(key) is None:
+            raise make_unknown_episode()
+        about = "this is the key of the run; use the key of the episode, which /v1/episodes returned"
+        raise GatewayError(401, "wrong_key", about)
+
+    async def _ask(self, kind: Kind, body: dict[str, Any], episode: OpenEpisode) -> Any:
+        """The playing thread's answer to a request of an episode."""
+        ticket = Ticket(kind, body, asyncio.get_running_loop().create_future(), episode)
+        self.tickets.put(ticket)
+        episode.waiting += 1
+        try:
+            return await ticket.answer
+        finally:
+            episode.waiting -= 1
+
+    async def _ask_for_episode(self, worker: str, wait: float) -> Any:
+        """An episode for this worker; None if there is none within `wait` seconds, or before the run ends."""
+        loop = asyncio.get_running_loop()
+        ticket = Ticket("episode", {"wait": wait}, loop.create_future(), worker=worker)
+        self.tickets.put(ticket)
+        limit = loop.time() + wait
+        while loop.time() < limit and not self.doorkeeper.closing:
             # checked twice a second, so that a waiting program is answered soon after the run ends
             done, _ = await asyncio.wait([ticket.answer], timeout=min(0.5, max(limit - loop.time(), 0.0)))
             if done:
@@ -227,79 +285,50 @@ def make_app(doorkeeper: Doorkeeper, tickets: queue.SimpleQueue[Ticket]) -> Any:
             return None
         return ticket.answer.result()
 
-    async def begin_episode(request: Request) -> Response:
-        worker = doorkeeper.find_worker(read_key(request))
-        if worker is None:
-            raise GatewayError(401, "wrong_key", "this is not the key of the run, which the variable GATEWAY_KEY holds")
-        plain = await read(request)
-        refuse_others(plain, "wait")
-        wait = read_number(plain, "wait", 0.0, MAX_WAIT, MAX_WAIT)
-        given = None if doorkeeper.closing else await ask("episode", {"wait": wait}, worker=worker)
-        if given is not None:
-            base = f"http://{request.headers['host']}"
-            return JSONResponse({**given, "base_url": f"{base}/v1"})
-        if doorkeeper.closing:
-            raise GatewayError(410, "run_over", "the run is over: the program should exit")
-        return Response(status_code=204)
 
-    async def complete_chat(request: Request) -> Response:
-        episode = find_episode(request)
-        if episode.open_calls >= MAX_OPEN_CALLS:
-            raise GatewayError(429, "busy", f"{MAX_OPEN_CALLS} calls of this episode are already waiting")
-        episode.open_calls += 1
-        try:
-            body = await read(request)
-            answer: ChatAnswer = await ask("chat", body, episode)
-        finally:
-            episode.open_calls -= 1
-        headers = {"x-fedagentgym-overridden": ", ".join(answer.overridden)} if answer.overridden else {}
-        headers = {name: value.encode("ascii", "replace").decode() for name, value in headers.items()}
-        if read_flag(body, "stream"):
-            usage = read_flag(body.get("stream_options") or {}, "include_usage")
-            return Response("".join(format_stream(answer, usage)), media_type="text/event-stream", headers=headers)
-        return JSONResponse(format_completion(answer), headers=headers)
+def _read_key(request: Request) -> str:
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not key.strip():
+        raise GatewayError(401, "wrong_key", "a request needs the header Authorization: Bearer KEY")
+    return key.strip()
 
-    async def list_models(request: Request) -> Response:
-        key = read_key(request)
-        if doorkeeper.find_worker(key) is None:
-            find_episode(request)
-        one = {"id": MODEL, "object": "model", "created": 0, "owned_by": "fedagentgym"}
-        return JSONResponse({"object": "list", "data": [one]})
 
-    async def step(request: Request) -> Response:
-        episode, plain = find_episode(request), await read(request)
-        refuse_others(plain, "action")
-        return JSONResponse(await ask("step", {"action": make_encodable(read_text(plain, "action"))}, episode))
+async def _read(request: Request) -> dict[str, Any]:
+    length = request.headers.get("content-length", "0")
+    if length.isdecimal() and int(length[:20]) > MAX_BYTES:
+        raise GatewayError(413, "too_large", f"a body has at most {MAX_BYTES:,} bytes")
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > MAX_BYTES:
+            raise GatewayError(413, "too_large", f"a body has at most {MAX_BYTES:,} bytes")
+        parts.append(part)
+    return read_body(b"".join(parts))
 
-    async def reward(request: Request) -> Response:
-        episode, plain = find_episode(request), await read(request)
-        refuse_others(plain, "reward", "success")
-        low, high = float("-inf"), float("inf")  # the playing thread knows the range
-        body: dict[str, Any] = {"reward": read_number(plain, "reward", low, high)}
-        if plain.get("success") is not None:
-            body["success"] = read_flag(plain, "success")
-        return JSONResponse(await ask("reward", body, episode))
 
-    async def finish(request: Request) -> Response:
-        episode, plain = find_episode(request), await read(request)
-        refuse_others(plain, "status", "error")
-        status = read_text(plain, "status", "done")
-        if status not in ("done", "failed", "discard"):
-            refuse("status must be done, failed or discard", "status")
-        error = "" if plain.get("error") is None else read_text(plain, "error")
-        return JSONResponse(await ask("finish", {"status": status, "error": error[:2000]}, episode))
+def make_app(doorkeeper: Doorkeeper, tickets: queue.SimpleQueue[Ticket]) -> Any:
+    """Return the ASGI application: the routes to a desk, and errors in OpenAI's form."""
+    require("starlette", "gateway")
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect
+    from starlette.responses import JSONResponse, Response
+    from starlette.routing import Route
 
-    def guard(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-        """Answer every error in OpenAI's form."""
-
+    def respond(handler: Callable[[Request], Awaitable[Answer]]) -> Callable[[Request], Awaitable[Response]]:
         async def handle(request: Request) -> Response:
             try:
-                return await handler(request)
+                answer = await handler(request)
             except GatewayError as error:
                 headers = {"Retry-After": "1"} if error.status == 429 else {}
                 return JSONResponse(error.to_plain(), error.status, headers=headers)
             except ClientDisconnect:
                 return Response(status_code=400)
+            if answer.body is None:
+                return Response(status_code=204)
+            if isinstance(answer.body, str):
+                return Response(answer.body, media_type="text/event-stream", headers=answer.headers)
+            return JSONResponse(answer.body, headers=answer.headers)
 
         return handle
 
@@ -314,15 +343,16 @@ def make_app(doorkeeper: Doorkeeper, tickets: queue.SimpleQueue[Ticket]) -> Any:
         log.warning("the gateway could not answer a request: %s", describe_error(error))
         return JSONResponse(GatewayError(500, "generation_failed", "the gateway failed").to_plain(), 500)
 
+    desk = Desk(doorkeeper, tickets)
     posts = {
-        "/v1/episodes": begin_episode,
-        "/v1/chat/completions": complete_chat,
-        "/v1/step": step,
-        "/v1/reward": reward,
-        "/v1/finish": finish,
+        "/v1/episodes": desk.begin_episode,
+        "/v1/chat/completions": desk.complete_chat,
+        "/v1/step": desk.step,
+        "/v1/reward": desk.reward,
+        "/v1/finish": desk.finish,
     }
-    routes = [Route(path, guard(handler), methods=["POST"]) for path, handler in posts.items()]
-    routes.append(Route("/v1/models", guard(list_models), methods=["GET"]))
+    routes = [Route(path, respond(handler), methods=["POST"]) for path, handler in posts.items()]
+    routes.append(Route("/v1/models", respond(desk.list_models), methods=["GET"]))
     app = Starlette(routes=routes, exception_handlers={HTTPException: explain, Exception: explain})
     return HostCheck(app)
 

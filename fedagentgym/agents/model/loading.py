@@ -37,6 +37,7 @@ from fedagentgym.base.files import format_path, read_json
 from fedagentgym.base.imports import require
 from fedagentgym.base.process import check_bfloat16, count_usable_cores
 from fedagentgym.base.progress import show_progress
+from fedagentgym.base.rounding import count_things
 
 if TYPE_CHECKING:
     from fedagentgym.agents.model.decoder import Decoder
@@ -71,7 +72,8 @@ def choose_device(name: str) -> Any:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise OptionError(f"device {name!r} was requested, but torch finds no CUDA GPU here: use device: cpu or auto")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise OptionError(f"device {name!r} was requested, but there are only {torch.cuda.device_count()} GPUs")
+        there = count_things(torch.cuda.device_count(), "GPU")
+        raise OptionError(f"device {name!r} was requested, but this machine has {there}")
     return device
 
 

@@ -293,7 +293,13 @@ ADAPTER_RANK = 32
 
 
 def check_fit(config: RunConfig) -> None:
-    """Refuse a run that cannot fit in any case. A run of which only caches or activations might exceed the memory is tried."""
+    """Refuse a run that cannot fit in any case, or names devices of workers that are not here. A run of which only caches or
+    activations might exceed the memory is tried."""
+    from fedagentgym.agents.model.loading import choose_device
+
+    if config.federation.backend == "in-process":
+        for device in config.federation.device_per_worker:
+            choose_device(device)
     if get_model(config.agent) is None:  # a program, or a tiny model
         return
     device_bytes = find_device_memory(config.agent.device)

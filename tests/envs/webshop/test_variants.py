@@ -158,7 +158,7 @@ def test_a_lookalike_can_be_opened_and_bought(client_tasks: list[str]) -> None:
         ({"kind": "catalog_split", "env_div": 2, "keep_ratio": 0.1, "seed": 0, "client": 0}, "variant.env_div"),
         ({"kind": "catalog_split", "keep_ratio": 0.1, "seed": 0, "client": 0}, "'variant.env_div' is missing"),
         ({"kind": "bm25_weights", "k1": 0, "b": 0.5}, "variant.k1"),
-        ({"kind": "index_fields", "fields": ["titel"]}, "variant.fields.0: input should be 'name'"),
+        ({"kind": "index_fields", "fields": ["titel"]}, "variant.fields.0: it must be 'name'"),
         ({"kind": "index_fields", "fields": []}, "variant.fields"),
         ({"kind": "lookalikes", "attack": "brand"}, "variant.attack"),
         ({"kind": "rank_wrapper", "mode": "shuffle", "sed": 1}, "did you mean 'seed'"),
