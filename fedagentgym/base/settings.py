@@ -147,7 +147,7 @@ _CHARACTERS = {
 
 
 def describe_fault(fault: ErrorDetails) -> str:
-    """What is wrong with a value, in words of this package."""
+    """The fault of a value, in words of this package."""
     if fault["type"] == "string_pattern_mismatch" and (found := _CHARACTERS.get(fault["ctx"]["pattern"])) is not None:
         return f"it must be {found}"
     message = fault["msg"].removeprefix("Value error, ")
