@@ -99,7 +99,9 @@ def run_guarded(command: Callable[[], object]) -> int:
 
 def _is_out_of_memory(error: BaseException) -> bool:
     """True if PyTorch could not allocate memory: its own error on a GPU, a RuntimeError on a processor."""
-    return type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in str(error)
+    if type(error).__name__ == "OutOfMemoryError":
+        return True
+    return type(error) is RuntimeError and "DefaultCPUAllocator" in str(error)
 
 
 def _explain_place(error: click.NoSuchOption) -> str:
