@@ -58,7 +58,7 @@ def test_a_step_that_holds_all_rows_keeps_their_order() -> None:
     [
         ({"minibatch_rows": 4, "minibatches": 2}, "give one of them"),
         ({"minibatch_fill": True}, "needs minibatch_rows"),
-        ({"minibatch_rows": 0}, "greater than or equal to 1"),
+        ({"minibatch_rows": 0}, "at least 1"),
     ],
 )
 def test_contradictions_are_refused(options: dict[str, Any], told: str) -> None:
