@@ -189,8 +189,12 @@ class RoundResult:
             _ = self.state.digest
         except DataError as error:
             raise DataError(f"{what} gave a state that cannot be stored: {error}") from error
-        given: list[Mapping[str, object]] = [self.metrics, *self.clients.values()]
+        if not isinstance(self.clients, Mapping):
+            raise DataError(f"{what} gave {show_value(self.clients)} as the clients' metrics, which must be a mapping")
+        given: list[object] = [self.metrics, *self.clients.values()]
         for numbers in given:
+            if not isinstance(numbers, Mapping):
+                raise DataError(f"{what} gave {show_value(numbers)} as metrics, which must be a mapping")
             for name, number in numbers.items():
                 if not isinstance(number, Real | np.bool_):
                     raise DataError(f"{what} gave {show_value(number)} for the metric {name!r}, which must be a number")

@@ -219,7 +219,7 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
     for scenario, ids in tasks.items():
         first, *others = ([played[0].episodes[scenario, seed][task][0].category for task in ids] for seed in seeds[0])
         if any(other != first for other in others):
-            continue  # every seed has tasks of its own, and a task id is in another category under another seed
+            continue  # tasks differ between seeds, and the same id can be in another category
         for number, category in enumerate(first):
             categories.setdefault(category, {}).setdefault(scenario, []).append(number)
     if runs == 0:
@@ -264,7 +264,7 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
 
 def _check_pools(played: Mapping[str, Played], tasks: Mapping[str, Sequence[str]], seeds: Sequence[int | None]) -> None:
     """Refuse entries whose tasks have the same ids but differ. Tasks need to be the same under one of the `seeds`, since runs are
-    compared seed by seed and a seed may have tasks of its own; under None, all runs of all entries need the same tasks."""
+    compared seed by seed and the tasks may differ between seeds; under None, all runs of all entries need the same tasks."""
     for (scenario, ids), seed in itertools.product(tasks.items(), seeds):
         pools: dict[str, tuple[str, Mapping[str, Any]]] = {}
         for name, one in played.items():
