@@ -16,8 +16,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
-from numbers import Real
+from numbers import Integral, Real
 from operator import not_
+from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -35,6 +36,16 @@ from fedagentgym.federation.records import Meter
 
 OPTIMIZER = "optimizer"
 """The set of a message that holds the moments of an optimizer."""
+
+
+def require_type(value: object, kind: type | UnionType, what: str, place: str) -> None:
+    """Refuse a part of a method's result that is of another type.
+
+    Raises:
+        DataError: The sentence names the method, the value and its place in the result.
+    """
+    if not isinstance(value, kind):
+        raise DataError(f"{what} gave {show_value(value)} {place}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +81,7 @@ class ServerState:
         Raises:
             DataError: If a parameter is missing, of another shape or type, or no array; the sentence names it.
         """
+        require_type(self.parameters, Mapping, what, "as the parameters, which must be a mapping")
         for name in (*like, *self.parameters):
             if name not in self.parameters:
                 raise DataError(f"{what} left out the parameter {name!r}")
@@ -162,7 +174,7 @@ class RoundResult:
     state: ServerState
     metrics: Mapping[str, float] = field(default_factory=dict)
     clients: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
-    episodes: Sequence[str] = ()
+    episodes: list[str] | tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return show_fields(self)
@@ -177,27 +189,25 @@ class RoundResult:
         Raises:
             DataError: If a part of the result is of another type than its attribute's; the sentence names it.
         """
-        if not isinstance(self.state, ServerState):
-            raise DataError(f"{what} gave {show_value(self.state)} as the state, which must be a ServerState")
+        require_type(self.state, ServerState, what, "as the state, which must be a ServerState")
         self.state.check_shapes(like, what)
+        require_type(self.state.optimizer, Mapping, what, "as the optimizer, which must be a mapping")
         for name, value in self.state.optimizer.items():
-            if not isinstance(value, np.ndarray):
-                raise DataError(
-                    f"{what} gave {show_value(value)} for {name!r} of the optimizer, which must be an array"
-                )
+            require_type(value, np.ndarray, what, f"for {name!r} of the optimizer, which must be an array")
         try:
             _ = self.state.digest
         except DataError as error:
             raise DataError(f"{what} gave a state that cannot be stored: {error}") from error
-        if not isinstance(self.clients, Mapping):
-            raise DataError(f"{what} gave {show_value(self.clients)} as the clients' metrics, which must be a mapping")
-        given: list[object] = [self.metrics, *self.clients.values()]
-        for numbers in given:
-            if not isinstance(numbers, Mapping):
-                raise DataError(f"{what} gave {show_value(numbers)} as metrics, which must be a mapping")
+        require_type(self.clients, Mapping, what, "as the clients' metrics, which must be a mapping")
+        for client in self.clients:
+            require_type(client, Integral, what, "as the number of a client, which must be an integer")
+        for numbers in (self.metrics, *self.clients.values()):
+            require_type(numbers, Mapping, what, "as metrics, which must be a mapping")
             for name, number in numbers.items():
-                if not isinstance(number, Real | np.bool_):
-                    raise DataError(f"{what} gave {show_value(number)} for the metric {name!r}, which must be a number")
+                require_type(number, Real | np.bool_, what, f"for the metric {name!r}, which must be a number")
+        require_type(self.episodes, list | tuple, what, "as the episodes, which must be a list")
+        for line in self.episodes:
+            require_type(line, str, what, "as an episode, which must be a line of JSON")
 
 
 class Algorithm(Application[R], Protocol[R]):
