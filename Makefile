@@ -57,7 +57,7 @@ leaderboard: $(VENV)/.dev
 	$(BIN)/python -m benchmarks report
 
 # Plays everything that is published. If it is interrupted, the same command continues; runs that are committed are not played again.
-SUITES := averaging-lora-small-v1 averaging-lora-ranks-tiny-v1 averaging-lora-rounds-tiny-v1 averaging-lora-alike-tiny-v1 skills-feddyn-v1 averaging-lora-personal-tiny-v1 averaging-lora-unlike-tiny-v1 averaging-lora-tiny-v1 skills-fedgrpo-v1 shop-heterogeneity-v1 skills-methods-v1 skills-fedmoa-v1 skills-map-v1 skills-more-v1 skills-pubswap-v1 skills-fedagent-v1 skills-heterogeneity-v1 houses-heterogeneity-v1 skills-participation-v1 methods-tiny-records-v1 methods-tiny-skills-v2 methods-tiny-math-v2 methods-tiny-partial-v1 methods-tiny-shop-v2 methods-tiny-houses-v2 methods-tiny-worlds-v1 methods-tiny-shop-worlds-v1 methods-small-skills-v1
+SUITES := averaging-lora-small-v1 averaging-lora-ranks-tiny-v1 averaging-lora-rounds-tiny-v1 averaging-lora-alike-tiny-v1 skills-feddyn-v1 averaging-lora-personal-tiny-v1 averaging-lora-unlike-tiny-v1 averaging-lora-tiny-v1 skills-fedgrpo-v1 shop-heterogeneity-v1 skills-methods-v1 skills-fedmoa-v1 skills-map-v1 skills-more-v1 skills-pubswap-v1 skills-fedagent-v1 skills-heterogeneity-v1 houses-heterogeneity-v1 skills-participation-v1 methods-tiny-records-v1 methods-tiny-skills-v2 methods-tiny-math-v2 methods-tiny-partial-v1 methods-tiny-shop-v2 methods-tiny-houses-v2 methods-tiny-worlds-v1 methods-tiny-shop-worlds-v1 methods-small-skills-v1 small-skills-signs-v1
 
 results: $(VENV)/.dev
 	$(BIN)/fedagentgym model add smollm2

@@ -54,7 +54,7 @@ if git rev-parse --verify -q HEAD > /dev/null; then  # without the three links t
     git ls-files -s | grep -v '^120000' | cut -f 2 | while read -r file; do
         case $file in
             leaderboard/results/agents-tiny-v1/* | leaderboard/results/methods-small-skills-v1/* | leaderboard/tuning/*.json) ;;
-            leaderboard/results/* | leaderboard/tuning/* | leaderboard/unfinished/*) continue ;;
+            leaderboard/results/* | leaderboard/tuning/*) continue ;;
         esac
         test -f "$box/unpacked/$file" || { echo "not in the sdist: $file"; exit 1; }
     done
