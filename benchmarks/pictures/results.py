@@ -21,9 +21,10 @@ ROWS = {
     "a client alone": ("one client alone", "red"),
     "zero-shot": ("before training", "muted"),
 }
-SMALL = "methods-small-skills-v1"
+SMALL = "small-skills-signs-v1"
 SMALL_ROWS = {
-    "FedAgent": ("four clients", "blue"),
+    "all tasks in one place": ("in one place", "green"),
+    "FedAgent, tau = 2": ("federated", "blue"),
     "a client alone": ("one client alone", "red"),
     "zero-shot": ("before training", "muted"),
 }
@@ -60,11 +61,11 @@ def draw_overview(results: TableResults) -> Drawing:
 
 
 def draw_small_model(results: TableResults) -> Drawing:
-    """Draw the success of a language model over training, of four clients together and of one alone."""
-    drawing = Drawing("SmolLM2-135M: success over training, four clients together and one alone", 262, NARROW)
+    """Draw the success of a language model over training: one client alone, four clients together, all tasks in one place."""
+    drawing = Drawing("SmolLM2-135M: success over training, alone, federated, in one place", 298, NARROW)
     drawing.add_text(24, 32, "SmolLM2-135M: success on held-out tasks", bold=True)
-    drawing.add_text(24, 54, "of all four clients", bold=True)
-    draw_curves(drawing, results, SMALL_ROWS, Frame(64, 78, 184, 140), low=0.0)
+    drawing.add_text(24, 54, "of all eight categories", bold=True)
+    draw_curves(drawing, results, SMALL_ROWS, Frame(64, 78, 184, 176), low=0.4)
     return drawing
 
 

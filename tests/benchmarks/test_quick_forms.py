@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks import partitions, skills_pages, small_model, tables
@@ -303,27 +304,35 @@ def test_figure_2_is_that_of_the_presets_plans() -> None:
     assert adapters.count_bytes_up(adapters.total) == 320 * 8 * one
 
 
-def test_readme_states_the_suite_of_fedagent(root: Path) -> None:
+@pytest.mark.parametrize(
+    ("suite", "scenario", "together"),
+    [("skills-fedagent-v1", "misled", "fedagent-5"), ("small-skills-signs-v1", "divided", "fedagent-2")],
+)
+def test_readme_states_the_suites_of_fedagent(suite: str, scenario: str, together: str, root: Path) -> None:
     text = (root / "README.md").read_text("utf-8").replace("\n", " ")
-    place = find_suite("skills-fedagent-v1")
-    for name, words in (
-        ("zero-shot", "and solves {} % of the held-out tasks"),
-        ("local-0", "a client alone solves {} %,"),
-        ("fedagent-5", "the federation {} %,"),
-        ("centralized", "in one place {} %."),
-    ):
-        runs = Result(place / f"{name}.zip").numbers.runs["misled"]
-        assert words.format(format_fixed(100 * mean([run.means["success"] for run in runs.values()]))) in text
+    place = find_suite(suite)
+    solved = {
+        name: format_fixed(100 * mean([run.means["success"] for run in runs.values()]))
+        for name in ("zero-shot", "local-0", together, "centralized")
+        for runs in [Result(place / f"{name}.zip").numbers.runs[scenario]]
+    }
+    assert f"and solves {solved['zero-shot']} % of the held-out tasks" in text
+    assert (
+        f"a client alone solves {solved['local-0']} %, the federation {solved[together]} %, training with all tasks in one"
+        f" place {solved['centralized']} %."
+    ) in text
     (found,) = read_suites([place])
     compared = compare_suite(found.suite, found.tabulate())
-    shown = {(one.first, one.second): one.difference for one in compared if one.scenario == "misled"}
-    alone, central = shown["fedagent-5", "local-0"], shown["fedagent-5", "centralized"]
-    assert alone.ends is not None and central.ends is not None and alone.is_decided and not central.is_decided
-    points = [format_fixed(100 * value, 1) for value in (alone.mean, *alone.ends)]
-    assert "by {} points (95 % interval {} to {})".format(*points) in text
-    low, high = (format_fixed(100 * end, 1, "+") for end in central.ends)
-    assert f"is not decided: {format_fixed(100 * central.mean, 1)} points ({low} to {high})" in text
-    assert f"These are means of {len(central.values)} runs" in text
+    shown = {frozenset((one.first, one.second)): one for one in compared if one.scenario == scenario}
+    alone, central = shown[frozenset((together, "local-0"))], shown[frozenset((together, "centralized"))]
+    assert alone.difference.ends is not None and alone.difference.is_decided
+    sign = 1 if alone.first == together else -1
+    points = [100 * sign * value for value in (alone.difference.mean, *alone.difference.ends[::sign])]
+    assert "by {} points (95 % interval {} to {})".format(*(format_fixed(value, 1) for value in points)) in text
+    assert central.first == together and central.difference.ends is not None and not central.difference.is_decided
+    low, high = (format_fixed(100 * end, 1, "+") for end in central.difference.ends)
+    assert f"is not decided: {format_fixed(100 * central.difference.mean, 1)} points ({low} to {high})" in text
+    assert f"These are means of {len(central.difference.values)} runs" in text
 
 
 def test_the_page_of_the_real_model_states_its_kept_results() -> None:
@@ -332,20 +341,38 @@ def test_the_page_of_the_real_model_states_its_kept_results() -> None:
         assert table.name not in kept or describe(table, kept[table.name]).strip() in page
 
 
-def test_readme_states_the_suite_of_the_real_model(root: Path) -> None:
-    text = (root / "README.md").read_text("utf-8").replace("\n", " ")
+def test_readme_and_the_page_state_the_preset_of_the_real_model(root: Path) -> None:
+    readme, page = ((root / name).read_text("utf-8").replace("\n", " ") for name in ("README.md", PAGE))
     place = RESULTS / "methods-small-skills-v1"
     start, together, alone = (
         Result(place / f"{name}.zip").numbers.list_runs("success") for name in ("zero-shot", "fedagent", "local-0")
     )
     found = estimate_replicates(together)
     assert found.low is not None and found.high is not None
-    stated = (
-        f"from {mean(start):.2f} to {found.mean:.2f} (five seeds, 95 % interval {found.low:.2f} to {found.high:.2f})"
-    )
-    assert len(together) == 5 and stated in text
+    gained = f"from {mean(start):.2f} to {found.mean:.2f}"
+    assert len(together) == 5
+    assert f"{gained} (five seeds, 95 % interval {found.low:.2f} to {found.high:.2f}" in readme
+    assert f"{gained}, on average over five runs" in page
     *others, lowest = sorted(alone, reverse=True)
     assert lowest < 0.005 and all(
         abs(value - begun) < 0.1 for value, begun in zip(alone, start, strict=True) if value > lowest
     )
-    assert len(others) == 4 and "ends within 0.1 of the start in four seeds, and at 0 in the fifth" in text
+    assert len(others) == 4 and "ends within 0.1 of its start in four runs, and at 0 in the fifth" in page
+
+
+def test_the_page_states_the_signs_of_the_real_model() -> None:
+    """The sentences on single worlds, which no table shows."""
+    page = PAGE.read_text("utf-8").replace("\n", " ")
+    runs = {
+        path.stem: np.array(Result(path).numbers.list_runs("success"))
+        for path in (RESULTS / "small-skills-signs-v1").glob("*.zip")
+    }
+    together = runs["fedagent-2"]
+    assert (together - runs["zero-shot"]).min() >= 0.25 and "every world gains at least 0.25" in page
+    assert (runs["fedagent-16"] < together).all() and "below meeting eight times in every world" in page
+    assert (runs["competence"] >= runs["random"]).all() and "in no world are experts by competence below" in page
+    others = np.delete(runs["fedagent-4"] - together, 5)
+    assert f"in the other seven worlds it is {100 * others.mean():.1f} above" in page
+    assert f"success ended at {runs['fedagent-4'][5]:.2f}" in page
+    lost = 100 * (together - runs["local-0"])
+    assert f"{lost.mean():.1f} points below, between {lost.min():.1f} and {lost.max():.1f}" in page
