@@ -56,14 +56,14 @@ class Played:
     """The episodes of one entry, by scenario and seed, then by task.
 
     `trained` says whether the seeds are training runs. `path` is the file or folder from which the episodes were read. `curves`
-    are the recorded curves of finished runs, by scenario ("" for a run outside a suite).
+    are the recorded curves of finished runs, by scenario ("" for a run outside a suite) and seed.
     """
 
     name: str
     episodes: Mapping[tuple[str, int], Tasks]
     trained: bool = False
     path: Path | None = None
-    curves: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
+    curves: Mapping[tuple[str, int], Curve] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     """The configuration of the first run; empty if the episodes are from a file."""
     worlds: Mapping[tuple[str, int], Mapping[str, Any]] = field(default_factory=dict)
@@ -101,11 +101,12 @@ RUN_HEADS = ("lowest", "quarter", "median", "three quarters", "highest", "collap
 class Comparison:
     """Every entry with its intervals, and the differences to the first entry.
 
-    `pairing` describes the pairing of the entries. `runs` is the number of compared training runs of each entry, 0 if nothing was
-    trained. `values` has the measure of each run, and `spreads` its distribution if there are enough runs for an interval.
-    `steps` is the mean number of optimizer steps of the finished runs of a trained entry. `settings` are the settings in which
-    the configurations differ, with the value of each entry. `scenarios` and `categories` are the same comparison on parts of the
-    tasks; the p-values of the scenarios are corrected together, and so are those of the categories.
+    `pairing` describes the pairing of the entries, and what was left out because not every entry has it. `runs` is the number of
+    compared training runs of each entry, 0 if nothing was trained. `values` has the measure of each run, and `spreads` its
+    distribution if there are enough runs for an interval. `curves` are the recorded curves of the compared runs, by entry and
+    scenario, and `steps` the mean number of their optimizer steps. `settings` are the settings in which the configurations
+    differ, with the value of each entry. `scenarios` and `categories` are the same comparison on parts of the tasks; the p-values
+    of the scenarios are corrected together, and so are those of the categories.
     """
 
     measure: str
@@ -119,6 +120,7 @@ class Comparison:
     categories: Mapping[str, Part]
     seeds: Mapping[str, tuple[int, ...]]
     spreads: Mapping[str, RunSpread]
+    curves: Mapping[str, Mapping[str, Sequence[Curve]]]
     steps: Mapping[str, float]
     settings: Mapping[str, tuple[str, ...]]
 
@@ -146,7 +148,7 @@ def load_played(path: Path, name: str | None = None) -> Played:
             worlds.setdefault((of_set, seed), line.about)
         return {(each, seed): {one[0].task: one for one in group_by_task(own)} for each, own in by_set.items()}
 
-    curves: dict[str, list[Curve]] = {}
+    curves: dict[tuple[str, int], Curve] = {}
     if is_result(path):
         result = Result(path)
         indexed = {key: {group[0].task: group for group in result.read_groups(key)} for key in result.keys}
@@ -155,7 +157,7 @@ def load_played(path: Path, name: str | None = None) -> Played:
                 own = {"env": record.env.id, "split": record.tasks.split, "options": record.env.options}
                 worlds[scenario, number] = {**own, "pool": record.tasks.pool}
             if record.curve:
-                curves.setdefault(scenario, []).append(record.curve)
+                curves[scenario, number] = record.curve
         if not result.keys:
             raise DataError(f"{format_path(path)} has no finished run")
         with result.open_run(result.keys[0], CONFIG) as first:
@@ -182,7 +184,7 @@ def load_played(path: Path, name: str | None = None) -> Played:
             raise DataError(f"{format_path(path)}: {problem}")
         found |= more
         if run.is_finished and run.record.curve:
-            curves.setdefault("", []).append(run.record.curve)
+            curves["", seed] = run.record.curve
     trained = any("partition" in run.config for run in runs)
     return Played(name or get_name(path), found, trained, path, curves, runs[0].config, worlds)
 
@@ -231,9 +233,13 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
     else:
         about = f"{runs} runs each, paired by seed: intervals are about other runs"
     reached = {name: tuple(average_runs(table)) for name, table in zip(names, picked, strict=True)} if runs else {}
+    curves = {name: _list_curves(one, list(tasks), own) for name, one, own in zip(names, played, seeds, strict=True)}
+    left_out = {name: _describe_left_out(one, tasks, own) for name, one, own in zip(names, played, seeds, strict=True)}
+    if told := "; ".join(f"{what} of {name}" for name, what in left_out.items() if what):
+        about = f"{about}. Left out, because not every entry has them: {told}"
     spreads = {}
-    for name, one in zip(names, played, strict=True) if runs >= MIN_REPLICATES else ():
-        ends = [has_collapsed(curve) for curves in one.curves.values() for curve in curves]
+    for name in names if runs >= MIN_REPLICATES else ():
+        ends = [has_collapsed(curve) for own in curves[name].values() for curve in own]
         known = [end for end in ends if end is not None]
         spreads[name] = RunSpread(find_quartiles(reached[name]), sum(known), len(known))
     scenarios = {name: {name: list(range(len(ids)))} for name, ids in tasks.items()}
@@ -250,16 +256,35 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
         runs=runs,
         values=reached,
         spreads=spreads,
+        curves=curves,
         scenarios=_compare_parts(names, picked, scenarios, measure, runs),
         categories=_compare_parts(names, picked, dict(sorted(categories.items())), measure, runs),
         seeds={name: tuple(own) for name, own in zip(names, seeds, strict=True)},
         settings=list_differing([one.config for one in played]),
         steps={
-            name: mean([float(curve[-1].spent.optimizer_steps) for curves in one.curves.values() for curve in curves])
+            name: mean([float(curve[-1].spent.optimizer_steps) for own in curves[name].values() for curve in own])
             for name, one in zip(names, played, strict=True)
-            if one.trained and one.curves
+            if one.trained and curves[name]
         },
     )
+
+
+def _list_curves(one: Played, scenarios: Sequence[str], seeds: Sequence[int]) -> dict[str, list[Curve]]:
+    """The curves of compared runs by scenario. A run outside a suite has one curve, whatever its evaluation set is called."""
+    found: dict[str, list[Curve]] = {}
+    for (scenario, seed), curve in one.curves.items():
+        if seed in seeds and scenario in ("", *scenarios):
+            found.setdefault(scenario, []).append(curve)
+    return found
+
+
+def _describe_left_out(one: Played, tasks: Mapping[str, Sequence[str]], seeds: Sequence[int]) -> str:
+    """How many scenarios, runs and tasks of an entry are not compared; empty if all are."""
+    scenarios = {scenario for scenario, _ in one.episodes} - tasks.keys()
+    runs = {seed for scenario, seed in one.episodes if scenario in tasks} - set(seeds)
+    own = {(scenario, task) for (scenario, _), played in one.episodes.items() if scenario in tasks for task in played}
+    counts = {"scenario": len(scenarios), "run": len(runs), "task": len(own) - sum(map(len, tasks.values()))}
+    return ", ".join(f"{number} {noun}{'s' if number > 1 else ''}" for noun, number in counts.items() if number)
 
 
 def _check_pools(played: Mapping[str, Played], tasks: Mapping[str, Sequence[str]], seeds: Sequence[int | None]) -> None:

@@ -265,10 +265,8 @@ Averaged = Mapping[str, Sequence[MeanPoint]]
 def _view_curves(found: Comparison, metric: Metric) -> View:
     """The charts of every scenario: one by round in full width, and charts by episodes and bytes if they show more."""
     by_scenario: dict[str, Averaged] = {}
-    for scenario in dict.fromkeys(scenario for one in found.played.values() for scenario in one.curves):
-        averaged = {
-            name: average_curves(one.curves.get(scenario, ()), found.measure) for name, one in found.played.items()
-        }
+    for scenario in dict.fromkeys(scenario for own in found.curves.values() for scenario in own):
+        averaged = {name: average_curves(own.get(scenario, ()), found.measure) for name, own in found.curves.items()}
         by_scenario[scenario] = {name: points for name, points in averaged.items() if points}
     drawn = {name for averaged in by_scenario.values() for name in averaged}
     if not drawn:

@@ -263,13 +263,15 @@ def test_the_spread_of_runs_and_the_collapsed_ones_stand_beside_the_mean() -> No
     shares = (0.9, 0.8, 0.0, 0.7, 0.6)
     outcomes = [{"a": [1.0] * round(10 * share) + [0.0] * round(10 - 10 * share)} for share in shares]
     curves = [[make_point(0, 0.5), make_point(1, 0.9), make_point(2, share)] for share in shares]
-    first = replace(make_runs("x", *outcomes), curves={"": [*curves, [make_point(0, 0.5), make_point(2, 0.5)]]})
+    uncompared = {("", 7): [make_point(0, 0.5), make_point(2, 0.5)], ("other", 0): [make_point(0, 0.5)]}
+    named = {("", seed): curve for seed, curve in enumerate(curves)}
+    first = replace(make_runs("x", *outcomes), curves={**named, **uncompared})
     found = compare([first, make_runs("y", *outcomes)])
     one, other = found.spreads["x"], found.spreads["y"]
-    assert one.quartiles == pytest.approx((0.0, 0.6, 0.7, 0.8, 0.9)) and (one.collapsed, one.curves) == (2, 6)
+    assert one.quartiles == pytest.approx((0.0, 0.6, 0.7, 0.8, 0.9)) and (one.collapsed, one.curves) == (1, 5)
     assert other.quartiles == one.quartiles and other.curves == 0 and other.list_cells()[-1] == ""
     page = write_comparison(found)
-    assert ">three quarters</th>" in page and ">2 of 6</td>" in page
+    assert ">three quarters</th>" in page and ">1 of 5</td>" in page
     assert has_collapsed([make_point(0, 0.5)]) is None and has_collapsed(curves[0]) is False
     same = [make_point(number, 0.5).model_copy(update={"policy": "sha256:" + 64 * "0"}) for number in (0, 2)]
     assert has_collapsed(same) is None  # clients that train policies of their own leave the shared one as it is
@@ -280,10 +282,11 @@ def test_the_spread_of_runs_and_the_collapsed_ones_stand_beside_the_mean() -> No
 def test_the_optimizer_steps_of_a_run_stand_beside_its_success() -> None:
     outcomes = [{"a": [1.0, 0.0]}, {"a": [0.0, 0.0]}]
     curves = [[make_point(0, 0.5), make_point(2, 0.5)], [make_point(0, 0.5), make_point(1, 0.5)]]
-    trained = replace(make_runs("x", *outcomes), curves={"": curves})
+    trained = replace(make_runs("x", *outcomes), curves={("", seed): curve for seed, curve in enumerate(curves)})
     bare = make_runs("y", *outcomes)
     found = compare([trained, bare])
     assert found.steps == {"x": (14 + 7) / 2}
+    assert compare([trained, make_runs("y", outcomes[0])]).steps == {"x": 14}  # only the run that is compared
     page = write_comparison(found)
     assert ">optimizer steps</th>" in page and '<td class="n">10.5</td>' in page
     assert compare([bare, make_runs("z", *outcomes)]).steps == {}
@@ -306,7 +309,7 @@ def test_curves_are_means_over_seeds() -> None:
     ]
     assert average_curves([first], "reward/format") == [] and average_curves([]) == []
     played = [make_played("x", SURE, SURE), make_played("y", SURE, SURE), make_played("z", SURE)]
-    page = write_comparison(compare([replace(played[0], curves={"": [first, second]}), *played[1:]]))
+    page = write_comparison(compare([replace(played[0], curves={("", 0): first, ("", 1): second}), *played[1:]]))
     assert "x, round 2: 70.0 % (50.0 % to 90.0 %)" in page and "round 1:" not in page
     assert "No learning curve of success is recorded for y, z." in page and "MB sent and received" in page
     assert "seeds 0, 1</small>" in page and "seed 0</small>" in page
@@ -314,10 +317,10 @@ def test_curves_are_means_over_seeds() -> None:
 
 def test_curves_of_a_run_are_those_of_its_record(tmp_path: Path) -> None:
     result = write_methods_sample(tmp_path / "method", "method")
-    ((scenario, (curve,)),) = load_played(tmp_path / "method" / "uniform-seed0").curves.items()
+    (((scenario, _), curve),) = load_played(tmp_path / "method" / "uniform-seed0").curves.items()
     assert curve == result.records["uniform", 0].curve and [one.round for one in curve] == [0, 1, 2] and not scenario
     found = load_played(tmp_path / "method").curves
-    assert {name: len(curves) for name, curves in found.items()} == dict.fromkeys(METHODS_SUITE.scenarios, 2)
+    assert found.keys() == {(name, seed) for name in METHODS_SUITE.scenarios for seed in (0, 1)}
     assert load_played(tmp_path / "method" / "uniform-seed0" / "evaluation" / "0000.jsonl").curves == {}
 
 
@@ -420,7 +423,21 @@ def test_pools_that_hold_the_same_tasks_are_compared(tmp_path: Path) -> None:
     assert {world["pool"] for world in load_played(whole).worlds.values()}.isdisjoint(
         {world["pool"] for world in load_played(usual).worlds.values()}
     )
-    assert found.pairing.startswith("paired on 4 tasks")
+    told = r"paired on 4 tasks; .*\. Left out, because not every entry has them: \d+ tasks of whole"
+    assert re.fullmatch(told, found.pairing)
+
+
+def test_what_is_left_out_is_said() -> None:
+    runs = [{"a": [1.0, 0.0, 1.0]}, {"a": [0.0, 0.0, 1.0]}, {"a": [1.0, 1.0, 0.0]}]
+    whole, part = make_runs("x", *runs), make_runs("y", *({"a": one["a"][:2]} for one in runs[:2]))
+    more = replace(whole, episodes={**whole.episodes, ("other", 0): whole.episodes["", 0]})
+    found = compare([more, part])
+    assert found.runs == 2 and found.pairing.endswith(
+        ". Left out, because not every entry has them: 1 scenario, 1 run, 1 task of x"
+    )
+    assert "Left out" not in compare([whole, make_runs("z", *runs)]).pairing
+    both = compare([part, more, replace(whole, name="z")])
+    assert both.pairing.endswith("them: 1 scenario, 1 run, 1 task of x; 1 run, 1 task of z")
 
 
 def test_a_pool_that_cannot_be_opened_here_is_not_compared_with_another() -> None:
