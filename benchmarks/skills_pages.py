@@ -9,16 +9,21 @@ pictures.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from benchmarks import ROOT
 from benchmarks.averaging import describe_averaging
 from benchmarks.measurement import Measurement
-from benchmarks.skills_results import TableResults, describe_suite, make_metric_column, read_suite, write_page
-from benchmarks.tables import Column, Record
-from fedagentgym.federation.records import read_metrics_log
+from benchmarks.skills_results import (
+    Diagnostic,
+    TableResults,
+    average_metric,
+    describe_suite,
+    read_suite,
+    write_page,
+)
+from benchmarks.tables import Record
 
 FOLDER = ROOT / "docs" / "experiments"
 RESULTS = ROOT / "leaderboard" / "results"
@@ -32,7 +37,7 @@ class SuitePage:
     """A page of a suite."""
 
     suite: str
-    diagnostics: Mapping[str, Column] = field(default_factory=dict)
+    diagnostics: Mapping[str, Diagnostic] = field(default_factory=dict)
     """Columns from the runs' records that explain a difference; they are not compared."""
 
     @property
@@ -45,23 +50,21 @@ class SuitePage:
         return read_suite(self.suite, RESULTS, self.diagnostics)
 
 
-def make_weight_column(objective: str) -> Column:
+def average_weight(objective: str) -> Diagnostic:
     """The mean weight over clients of an objective that all have, after the last round; an equal share if no client trained."""
 
-    def read_weight(folder: Path, record: Record) -> float:
-        *_, last = read_metrics_log(folder / "metrics.jsonl")
-        weights = [float(reported[f"weight/{objective}"]) for reported in last.get("clients", {}).values()]
+    def compute(rounds: Sequence[Record]) -> float:
+        weights = [float(reported[f"weight/{objective}"]) for reported in rounds[-1].get("clients", {}).values()]
         return sum(weights) / len(weights) if weights else 1 / OBJECTIVES
 
-    return read_weight
+    return compute
 
 
-def read_weight_of_styles(folder: Path, record: Record) -> float:
+def average_weight_of_styles(rounds: Sequence[Record]) -> float:
     """The mean weight of a client's own styles after the last round; an equal share if no client trained."""
-    *_, last = read_metrics_log(folder / "metrics.jsonl")
     weights = [
         float(weight)
-        for reported in last.get("clients", {}).values()
+        for reported in rounds[-1].get("clients", {}).values()
         for name, weight in reported.items()
         if name.startswith("weight/style/")
     ]
@@ -71,31 +74,31 @@ def read_weight_of_styles(folder: Path, record: Record) -> float:
 FEDAGENT = SuitePage("skills-fedagent-v1")
 PAGES = (
     FEDAGENT,
-    SuitePage("skills-fedgrpo-v1", {"mean score that experts gave": make_metric_column("scores/mean")}),
+    SuitePage("skills-fedgrpo-v1", {"mean score that experts gave": average_metric("scores/mean")}),
     SuitePage(
         "skills-pubswap-v1",
         {
-            "public answers": make_metric_column("public/answers", total=True),
-            "public answers, right": make_metric_column("public/right", total=True),
-            "public answers, swapped": make_metric_column("public/swapped", total=True),
-            "length of an update": make_metric_column("update_norm"),
+            "public answers": average_metric("public/answers", total=True),
+            "public answers, right": average_metric("public/right", total=True),
+            "public answers, swapped": average_metric("public/swapped", total=True),
+            "length of an update": average_metric("update_norm"),
         },
     ),
     SuitePage(
         "skills-fedmoa-v1",
         {
-            **{f"weight of {name} at the end": make_weight_column(name) for name in SHARED},
-            "weight of a style at the end": read_weight_of_styles,
+            **{f"weight of {name} at the end": average_weight(name) for name in SHARED},
+            "weight of a style at the end": average_weight_of_styles,
             **{
-                f"reward for the layout, round {number}": make_metric_column("reward/format", at=number)
+                f"reward for the layout, round {number}": average_metric("reward/format", at=number)
                 for number in (1, 4)
             },
             **{
-                f"agreement of {name}": make_metric_column(f"delta/{name}")
+                f"agreement of {name}": average_metric(f"delta/{name}")
                 for name in (*SHARED, "style/bare", "style/unit")
             },
-            "success of clients on their own tasks while they learn, last round": make_metric_column("success", at=16),
-            "length of an update": make_metric_column("update_norm"),
+            "success of clients on their own tasks while they learn, last round": average_metric("success", at=16),
+            "length of an update": average_metric("update_norm"),
         },
     ),
     SuitePage("skills-methods-v1"),

@@ -6,19 +6,13 @@ No figure of a page is typed by hand: `python -m benchmarks skills-pages` writes
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.curves import Point
 from benchmarks.excerpts import fill_place
-from benchmarks.tables import (
-    Column,
-    Record,
-    Row,
-    compare_rows,
-    mean,
-)
+from benchmarks.tables import Record, Row, compare_rows, mean
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.statistics import Difference
 from fedagentgym.federation.records import read_metrics_log
@@ -28,6 +22,8 @@ from fedagentgym.runs.folder import METRICS
 from fedagentgym.runs.record import RunRecord
 
 AREA = "mean success over the run"
+Diagnostic = Callable[[Sequence[Record]], float]
+"""Computes a number from the recorded rounds of a run."""
 FIGURES = "figures"
 """The name of the markers between which a page's figures are written."""
 
@@ -66,7 +62,7 @@ class TableResults:
         return next(one for one in self.rows if one.row.name == name)
 
 
-def read_suite(name: str, results: Path, diagnostics: Mapping[str, Column] | None = None) -> TableResults | None:
+def read_suite(name: str, results: Path, diagnostics: Mapping[str, Diagnostic] | None = None) -> TableResults | None:
     """The results of a suite of this package for its page; None if a row has no result. Names of rows of further scenarios begin
     with the scenario. Curves are measured on the split on which settings are chosen; their last points are the ranked numbers."""
     suite = load_suite(name)
@@ -89,7 +85,7 @@ def name_row(suite: Suite, scenario: str, entry: str) -> str:
 
 
 def _read_suite_row(
-    title: str, result: Result, runs: Sequence[tuple[RunKey, RunRecord]], diagnostics: Mapping[str, Column]
+    title: str, result: Result, runs: Sequence[tuple[RunKey, RunRecord]], diagnostics: Mapping[str, Diagnostic]
 ) -> RowResults:
     records = [record for _, record in runs]
     curves = []
@@ -107,8 +103,9 @@ def _read_suite_row(
                 values.append(math.nan)
             continue
         with result.open_run(key, METRICS) as run:
-            for name, read in diagnostics.items():
-                found[name].append(read(run.path, record.model_dump(mode="json")))
+            rounds = list(read_metrics_log(run.path / METRICS))
+        for name, compute in diagnostics.items():
+            found[name].append(compute(rounds))
     row = Row(
         title,
         {"success": tuple(curve[-1].success for curve in curves)},
@@ -130,12 +127,12 @@ def describe_suite(results: TableResults) -> str:
     return "\n".join([*_describe_misled(results), *_describe_diagnostics(results)]).lstrip() + "\n"
 
 
-def make_metric_column(name: str, total: bool = False, at: int | None = None) -> Column:
+def average_metric(name: str, total: bool = False, at: int | None = None) -> Diagnostic:
     """A metric of the training rounds: its mean over the rounds that have it, its total, or its value in round `at`; nan if no
     round has it."""
 
-    def read_metric(folder: Path, record: Record) -> float:
-        logged = {int(one["round"]): one.get("metrics", {}) for one in read_metrics_log(folder / "metrics.jsonl")}
+    def compute(rounds: Sequence[Record]) -> float:
+        logged = {int(one["round"]): one.get("metrics", {}) for one in rounds}
         values = [
             float(metrics[name]) for number, metrics in logged.items() if name in metrics and at in (None, number)
         ]
@@ -143,7 +140,7 @@ def make_metric_column(name: str, total: bool = False, at: int | None = None) ->
             return math.nan
         return sum(values) if total else mean(values)
 
-    return read_metric
+    return compute
 
 
 def collect_skills(records: Sequence[Record]) -> dict[str, Skill]:

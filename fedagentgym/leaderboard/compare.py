@@ -279,7 +279,7 @@ def _list_curves(one: Played, scenarios: Sequence[str], seeds: Sequence[int]) ->
 
 
 def _describe_left_out(one: Played, tasks: Mapping[str, Sequence[str]], seeds: Sequence[int]) -> str:
-    """How many scenarios, runs and tasks of an entry are not compared; empty if all are."""
+    """The numbers of scenarios, runs and tasks of an entry that are not compared, as text; empty if all are compared."""
     scenarios = {scenario for scenario, _ in one.episodes} - tasks.keys()
     runs = {seed for scenario, seed in one.episodes if scenario in tasks} - set(seeds)
     own = {(scenario, task) for (scenario, _), played in one.episodes.items() if scenario in tasks for task in played}

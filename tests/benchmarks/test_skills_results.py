@@ -12,22 +12,22 @@ import pytest
 from benchmarks.curves import Point, compute_area
 from benchmarks.excerpts import make_marks
 from benchmarks.kept_results import collect_results, load_results, save_results
-from benchmarks.skills_pages import PAGES, SuitePage, make_weight_column, read_weight_of_styles
+from benchmarks.skills_pages import PAGES, SuitePage, average_weight, average_weight_of_styles
 from benchmarks.skills_results import (
     FIGURES,
     TableResults,
+    average_metric,
     compare_pairs,
     describe_suite,
-    make_metric_column,
     read_suite,
     write_page,
 )
 from benchmarks.tables import ExperimentTable, TableCell
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError
-from fedagentgym.federation.records import COLUMNS, DIRECTIONS
+from fedagentgym.federation.records import COLUMNS, DIRECTIONS, read_metrics_log
 from fedagentgym.leaderboard.results import Result
-from fedagentgym.runs.folder import format_document
+from fedagentgym.runs.folder import METRICS, format_document
 from fedagentgym.runs.record import RunRecord
 from tests.committed import RESULTS, find_suite, needs_all_results
 
@@ -113,16 +113,17 @@ def test_what_is_finished_is_collected_and_kept(cells: list[TableCell], tmp_path
 def test_what_the_runs_recorded_stands_below_the_beliefs(cells: list[TableCell]) -> None:
     """Of the rows that have it; a row without it has an empty field, not zero."""
     columns = {
-        "episodes": make_metric_column("episodes", total=True),
-        "of a round": make_metric_column("episodes"),
-        "never": make_metric_column("no such metric"),
+        "episodes": average_metric("episodes", total=True),
+        "of a round": average_metric("episodes"),
+        "never": average_metric("no such metric"),
     }
     results = collect_results(TABLE, cells)
     assert results is not None
     rows = []
     for one in results.rows:
         folders = [cell.folder for cell in cells if cell.row == one.row.name][: len(one.seeds)]
-        read = {name: tuple(column(folder, {}) for folder in folders) for name, column in columns.items()}
+        rounds = [list(read_metrics_log(folder / METRICS)) for folder in folders]
+        read = {name: tuple(map(compute, rounds)) for name, compute in columns.items()}
         rows.append(replace(one, diagnostics=read))
     assert all(math.isnan(value) for value in rows[0].diagnostics["episodes"])
     told = describe_suite(replace(results, rows=tuple(rows)))
@@ -183,17 +184,14 @@ def test_pages_hold_the_figures_of_the_committed_results(page: SuitePage, root: 
     assert "\n3. " in text.partition("<!-- hypotheses: begin -->")[2].partition("<!-- hypotheses: end -->")[0]
 
 
-def test_a_weight_at_the_end_is_the_mean_over_clients(tmp_path: Path) -> None:
+def test_a_weight_at_the_end_is_the_mean_over_clients() -> None:
     clients = {
         "0": {"weight/format": 0.2, "weight/style/bare": 0.4},
         "1": {"weight/format": 0.4, "weight/style/unit": 0.2},
     }
-    lines = [{"round": 0, "metrics": {}}, {"round": 1, "metrics": {}, "clients": clients}]
-    (tmp_path / "metrics.jsonl").write_text("".join(canonical_json(line) + "\n" for line in lines))
-    assert make_weight_column("format")(tmp_path, {}) == pytest.approx(0.3)
-    assert read_weight_of_styles(tmp_path, {}) == pytest.approx(0.3)
-    (tmp_path / "metrics.jsonl").write_text(canonical_json(lines[0]) + "\n")
-    assert make_weight_column("format")(tmp_path, {}) == read_weight_of_styles(tmp_path, {}) == 0.25
+    rounds = [{"round": 0, "metrics": {}}, {"round": 1, "metrics": {}, "clients": clients}]
+    assert average_weight("format")(rounds) == average_weight_of_styles(rounds) == pytest.approx(0.3)
+    assert average_weight("format")(rounds[:1]) == average_weight_of_styles(rounds[:1]) == 0.25
 
 
 def test_a_suites_results_are_a_table_of_each_scenario() -> None:

@@ -163,7 +163,10 @@ def test_a_comparison(text: str, count: int, plain_run: Path, tmp_path: Path) ->
     def write(run: Path, text: str) -> str:
         files = [run / "evaluation" / f"{number:04d}.jsonl" for number in (0, ROUNDS, 0)][:count]
         played = [load_played(file, f"{number} {text}") for number, file in enumerate(files)]
-        played[0] = replace(played[0], curves={text: [RunFolder(run).record.curve]})
+        played = [
+            replace(one, episodes={(text, seed): tasks for (_, seed), tasks in one.episodes.items()}) for one in played
+        ]
+        played[0] = replace(played[0], curves={(text, 0): RunFolder(run).record.curve})
         return write_comparison(compare(played), run / text.replace("/", ""))
 
     check_same_outline(write(write_texts_of_run(tmp_path, text), text), write(plain_run, PLAIN), text)
