@@ -20,6 +20,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -40,6 +41,7 @@ from fedagentgym.leaderboard.results import Result, RunKey, read_suites
 from fedagentgym.leaderboard.suite import load_suite
 from fedagentgym.partitions.plots import save_figure
 from fedagentgym.runs.folder import METRICS, RECORD
+from fedagentgym.runs.record import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -216,17 +218,21 @@ def read_point(spot: Spot, together: Result, alone: Result, central: Result, wor
             record, length = run.record, measure_length(read_metrics_log(run.path / METRICS))
         own = [client.mixture for client in record.clients]
         kinds = {name: str(about["own"]) for name, about in record.agent.note["misconceptions"].items()}
-        reached = [read_success(one, key) for one in (together, alone, central)]
+        reached = (get_success(record), read_success(alone, key), read_success(central, key))
         numbers.append((measure_distance(own), measure_distance(sum_kinds(own, kinds)), length, *reached))
     return MapPoint(spot, *np.array(numbers, dtype=np.float64).T)
 
 
+@cache
 def read_success(result: Result, key: RunKey) -> float:
-    """Success of a run on the ranked tasks."""
+    """Success of a run on the ranked tasks. Several points of the map are compared with the same run, so it is kept."""
     with result.open_run(key, RECORD) as run:
-        ranked = run.record.ranked
-    assert ranked is not None
-    return ranked.overall["success"]["mean"]
+        return get_success(run.record)
+
+
+def get_success(record: RunRecord) -> float:
+    assert record.ranked is not None
+    return record.ranked.overall["success"]["mean"]
 
 
 def measure_distance(mixtures: Sequence[Mapping[str, float]]) -> float:
