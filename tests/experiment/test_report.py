@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedagentgym.base.errors import DataError
+from fedagentgym.experiment.report.diagnostics import CONSTANT, share_constant
 from fedagentgym.experiment.report.page import write_report
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.message import Message
@@ -64,3 +65,24 @@ def test_the_page_shows_how_far_play_and_learning_differ(run_toy: Callable[..., 
     ]
     page = write_report(tmp_path, told).read_text()
     assert "0.003 on average over 2 rounds; 99.9 % of a round&#39;s below 0.05 at most" in page.replace("'", "&#39;")
+
+
+def test_the_page_draws_the_share_of_groups_that_earn_the_same(run_toy: Callable[..., Commit], tmp_path: Path) -> None:
+    run_toy(tmp_path, rounds=2, plan={"evaluate": judged})
+    records = list(read_metrics_log(tmp_path / "metrics.jsonl"))
+    assert "Groups that earn the same" not in write_report(tmp_path, records).read_text()
+    counts = [{"groups": 8.0, "groups/constant": 2.0}, {"groups": 8.0, "groups/constant": 7.0}]
+    told = [
+        {**record, "metrics": {**record["metrics"], **counts[record["round"] - 1]}, "clients": {"3": counts[0]}}
+        if record["round"]
+        else record
+        for record in records
+    ]
+    first, second = share_constant(told[1:])
+    assert (first["metrics"][CONSTANT], second["metrics"][CONSTANT]) == (0.25, 0.875)
+    assert first["clients"]["3"][CONSTANT] == 0.25
+    page = write_report(tmp_path, told).read_text()
+    assert "Groups that earn the same" in page and "client 3, round 2: 0.25" in page
+    assert share_constant([{"metrics": {"groups": 0.0}, "clients": {}}]) == [
+        {"metrics": {"groups": 0.0}, "clients": {}}
+    ]

@@ -21,6 +21,7 @@ from fedagentgym.pages.charts import Chart, Series
 Record = Mapping[str, Any]
 Captioned = tuple[Chart, str]
 WEIGHT, REWARD, LEARNED = "weight/", "reward/", "reward/learned"
+CONSTANT = "groups/share constant"
 MAX_PAIRS = 6
 COLOURS = 6
 _WAYS: dict[Direction, str] = {"down": "server to clients", "up": "clients to server"}
@@ -58,6 +59,13 @@ def diagnose(records: Sequence[Record]) -> Diagnostics:
         (
             Chart("Update norm", _make_mean_and_dots(trained, "update_norm"), y="norm"),
             "Euclidean norm of each client's update.",
+        ),
+        (
+            Chart(
+                "Groups that earn the same", _make_mean_and_dots(share_constant(trained), CONSTANT), y="share of groups"
+            ),
+            "Share of the groups whose episodes all earned the same reward, so that their advantages are zero. If most groups"
+            " are such, an entropy bonus or a KL term alone moves the policy.",
         ),
         (
             Chart("Invalid actions", [_make_line("invalid action", trained, "invalid")], y="share of turns"),
@@ -109,6 +117,24 @@ def diagnose(records: Sequence[Record]) -> Diagnostics:
         ],
         [failure for record in records for failure in record["failures"]],
     )
+
+
+def share_constant(records: Sequence[Record]) -> list[Record]:
+    """The records with the share of constant groups among the metrics of each round and each client that has groups."""
+
+    def share(metrics: Record) -> Record:
+        if not metrics.get("groups"):
+            return metrics
+        return {**metrics, CONSTANT: metrics.get("groups/constant", 0.0) / metrics["groups"]}
+
+    return [
+        {
+            **record,
+            "metrics": share(record["metrics"]),
+            "clients": {client: share(numbers) for client, numbers in record["clients"].items()},
+        }
+        for record in records
+    ]
 
 
 def _describe_constant(chart: Chart) -> str:
