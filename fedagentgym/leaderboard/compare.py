@@ -197,7 +197,46 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
         raise OptionError(f"the measure must be one of {', '.join(MEASURES)}, got {measure!r}")
     given = [one.name for one in played]
     names = [name if given.count(name) == 1 else f"{name} ({number})" for number, name in enumerate(given, start=1)]
-    tasks: dict[str, list[str]] = {}  # the tasks that all entries played, by scenario
+    entries = dict(zip(names, played, strict=True))
+    tasks = _find_common_tasks(played)
+    runs, paired = _pair_seeds(played, list(tasks))
+    seeds = dict(zip(names, paired, strict=True))
+    _check_pools(entries, tasks, seeds[names[0]] if runs > 1 else [None])
+    tables = {name: _tabulate(one, tasks, seeds[name]) for name, one in entries.items()}
+    picked = [tables[name][measure] for name in names]
+    reached = {name: tuple(average_runs(tables[name][measure])) for name in names} if runs else {}
+    curves = {name: _list_curves(one, list(tasks), seeds[name]) for name, one in entries.items()}
+    left_out = {name: _describe_left_out(one, tasks, seeds[name]) for name, one in entries.items()}
+    scenarios = {name: {name: list(range(len(ids)))} for name, ids in tasks.items()}
+    categories = _group_by_category(played[0], tasks, seeds[names[0]])
+    differences = correct([_compare(one, picked[0], measure, runs) for one in picked[1:]])
+    return Comparison(
+        measure=measure,
+        played=entries,
+        measured={name: {each: _estimate(tables[name][each], each, runs) for each in MEASURES} for name in names},
+        differences=dict(zip(names[1:], differences, strict=True)),
+        pairing=_describe_pairing(runs, sum(map(len, tasks.values())), left_out),
+        runs=runs,
+        values=reached,
+        spreads={
+            name: _describe_runs(reached[name], curves[name]) for name in (names if runs >= MIN_REPLICATES else ())
+        },
+        curves=curves,
+        scenarios=_compare_parts(names, picked, scenarios, measure, runs),
+        categories=_compare_parts(names, picked, categories, measure, runs),
+        seeds={name: tuple(own) for name, own in seeds.items()},
+        settings=list_differing([one.config for one in played]),
+        steps={
+            name: mean([float(curve[-1].spent.optimizer_steps) for own in curves[name].values() for curve in own])
+            for name, one in entries.items()
+            if one.trained and curves[name]
+        },
+    )
+
+
+def _find_common_tasks(played: Sequence[Played]) -> dict[str, list[str]]:
+    """The tasks that all entries played in all their runs, by scenario."""
+    tasks: dict[str, list[str]] = {}
     for scenario in dict.fromkeys(name for name, _ in played[0].episodes):
         cells = [[own for (name, _), own in one.episodes.items() if name == scenario] for one in played]
         common = [task for task in cells[0][0] if all(task in own for each in cells for own in each)]
@@ -205,25 +244,36 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
             tasks[scenario] = common
     if not tasks:
         raise DataError("these entries have no task in common: only episodes of the same tasks can be compared")
-    runs, seeds = _pair_seeds(played, list(tasks))
-    _check_pools(dict(zip(names, played, strict=True)), tasks, seeds[0] if runs > 1 else [None])
-    tables: dict[str, list[dict[str, Values]]] = {each: [] for each in MEASURES}
-    for one, own in zip(played, seeds, strict=True):
-        values = dict[str, Values]()
-        for scenario, ids in tasks.items():
-            several = [tabulate_measures([one.episodes[scenario, seed][task] for task in ids]) for seed in own]
-            columns = [table[:, [known.index(each) for each in MEASURES]] for known, table in several]
-            values[scenario] = np.stack(columns)
-        for place, each in enumerate(MEASURES):
-            tables[each].append({scenario: table[:, :, place] for scenario, table in values.items()})
-    picked = tables[measure]
-    categories: dict[str, dict[str, list[int]]] = {}  # a category of several scenarios counts as one category
+    return tasks
+
+
+def _tabulate(one: Played, tasks: Mapping[str, Sequence[str]], seeds: Sequence[int]) -> dict[str, Scenarios]:
+    """The values of an entry by measure and scenario, with a row for each seed and a column for each task."""
+    values = {}
     for scenario, ids in tasks.items():
-        first, *others = ([played[0].episodes[scenario, seed][task][0].category for task in ids] for seed in seeds[0])
+        several = [tabulate_measures([one.episodes[scenario, seed][task] for task in ids]) for seed in seeds]
+        values[scenario] = np.stack([table[:, [known.index(each) for each in MEASURES]] for known, table in several])
+    return {
+        each: {scenario: table[:, :, place] for scenario, table in values.items()}
+        for place, each in enumerate(MEASURES)
+    }
+
+
+def _group_by_category(
+    one: Played, tasks: Mapping[str, Sequence[str]], seeds: Sequence[int]
+) -> dict[str, dict[str, list[int]]]:
+    """The numbers of the tasks of each category, by scenario. A category of several scenarios counts as one category."""
+    categories: dict[str, dict[str, list[int]]] = {}
+    for scenario, ids in tasks.items():
+        first, *others = ([one.episodes[scenario, seed][task][0].category for task in ids] for seed in seeds)
         if any(other != first for other in others):
             continue  # tasks differ between seeds, and the same id can be in another category
         for number, category in enumerate(first):
             categories.setdefault(category, {}).setdefault(scenario, []).append(number)
+    return dict(sorted(categories.items()))
+
+
+def _describe_pairing(runs: int, tasks: int, left_out: Mapping[str, str]) -> str:
     if runs == 0:
         about = "intervals are about other tasks"
     elif runs == 1:
@@ -232,41 +282,15 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
         about = f"{runs} runs each, paired by seed: fewer than {MIN_REPLICATES} have no interval and no p"
     else:
         about = f"{runs} runs each, paired by seed: intervals are about other runs"
-    reached = {name: tuple(average_runs(table)) for name, table in zip(names, picked, strict=True)} if runs else {}
-    curves = {name: _list_curves(one, list(tasks), own) for name, one, own in zip(names, played, seeds, strict=True)}
-    left_out = {name: _describe_left_out(one, tasks, own) for name, one, own in zip(names, played, seeds, strict=True)}
-    if told := "; ".join(f"{what} of {name}" for name, what in left_out.items() if what):
-        about = f"{about}. Left out, because not every entry has them: {told}"
-    spreads = {}
-    for name in names if runs >= MIN_REPLICATES else ():
-        ends = [has_collapsed(curve) for own in curves[name].values() for curve in own]
-        known = [end for end in ends if end is not None]
-        spreads[name] = RunSpread(find_quartiles(reached[name]), sum(known), len(known))
-    scenarios = {name: {name: list(range(len(ids)))} for name, ids in tasks.items()}
-    differences = correct([_compare(one, picked[0], measure, runs) for one in picked[1:]])
-    return Comparison(
-        measure=measure,
-        played=dict(zip(names, played, strict=True)),
-        measured={
-            name: {each: _estimate(tables[each][number], each, runs) for each in MEASURES}
-            for number, name in enumerate(names)
-        },
-        differences=dict(zip(names[1:], differences, strict=True)),
-        pairing=f"paired on {sum(map(len, tasks.values()))} tasks; {about}",
-        runs=runs,
-        values=reached,
-        spreads=spreads,
-        curves=curves,
-        scenarios=_compare_parts(names, picked, scenarios, measure, runs),
-        categories=_compare_parts(names, picked, dict(sorted(categories.items())), measure, runs),
-        seeds={name: tuple(own) for name, own in zip(names, seeds, strict=True)},
-        settings=list_differing([one.config for one in played]),
-        steps={
-            name: mean([float(curve[-1].spent.optimizer_steps) for own in curves[name].values() for curve in own])
-            for name, one in zip(names, played, strict=True)
-            if one.trained and curves[name]
-        },
-    )
+    told = "; ".join(f"{what} of {name}" for name, what in left_out.items() if what)
+    rest = f". Left out, because not every entry has them: {told}" if told else ""
+    return f"paired on {tasks} tasks; {about}{rest}"
+
+
+def _describe_runs(reached: Sequence[float], curves: Mapping[str, Sequence[Curve]]) -> RunSpread:
+    ends = [has_collapsed(curve) for own in curves.values() for curve in own]
+    known = [end for end in ends if end is not None]
+    return RunSpread(find_quartiles(reached), sum(known), len(known))
 
 
 def _list_curves(one: Played, scenarios: Sequence[str], seeds: Sequence[int]) -> dict[str, list[Curve]]:
