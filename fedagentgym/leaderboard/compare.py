@@ -21,7 +21,7 @@ from fedagentgym.base.encoding import shorten_digest
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.base.files import format_path, get_name
 from fedagentgym.base.rounding import format_fixed, subtract_shown
-from fedagentgym.base.statistics import MIN_REPLICATES, Difference, Values, correct, find_quartiles, mean
+from fedagentgym.base.statistics import MIN_REPLICATES, Difference, correct, find_quartiles, mean
 from fedagentgym.envs.make import open_env, read_options
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.leaderboard.metrics import METRICS, Interval
