@@ -99,24 +99,71 @@ class OpenedEvaluation:
 
 def open_evaluation(request: EvaluationRequest) -> OpenedEvaluation:
     """Open the agent and its environments; environments first, so that a missing data set is reported before a model loads."""
-    opened: OpenedPolicy | None = None
-    file: AgentFile | None = None
-    if request.run is not None:
-        if request.agent or request.folder is not None:
-            raise OptionError("--run and --agent exclude each other: a run plays its own policy")
-        if request.changes:
-            raise OptionError(
-                "--agent-set: the policy of a run is played as it was trained; export it to change its prompt"
-            )
-        from fedagentgym.experiment.export import open_policy
+    opened, file = _open_own(request)
+    settings = _find_settings(request, file)
+    client = None if request.client is None else _open_client(request.client, request.env, request.options)
+    if client is None:
+        sets = _open_worlds(request, opened, file, settings)
+    else:
+        sets = (_open_world_of(client, request.evaluation.get("split"), settings),)
+    seed = request.seed if request.seed is not None else file.seed if file is not None else 0
+    own_seed = file is not None and seed == file.seed
+    unchanged = own_seed and not (request.evaluation or request.options or request.changes or request.env or client)
+    first = sets[0]
+    played, name = _find_agent(request, opened, file)
+    described = describe_agent(played)
+    agent: Player
+    if opened is not None:
+        agent, described = opened.agent, described.model_copy(update={"kind": "model"})
+    else:
+        from fedagentgym.agents.presets import make_agent
 
-        opened = open_policy(request.run, number=request.round, best=request.best, trust=request.trust)
-        file = opened.describe()
-    elif request.best or request.round is not None:
-        raise OptionError("--best and --round choose among the rounds of a run: they go with --run")
-    elif request.folder is not None:
-        file = read_agent_file(request.folder)
-    # the given options over those of the run's evaluation; a given environment or split replaces the run's sets
+        agent = make_agent(played, first.env, seed)
+    return OpenedEvaluation(
+        agent=agent,
+        sets=sets,
+        config=EvaluationConfig(
+            name=name,
+            seed=seed,
+            agent=publish_settings(played),
+            policy=None if opened is None else {"run": opened.run.config.name, "round": opened.round},
+            env=EvaluatedEnv(
+                id=first.env.id,
+                options=first.env.options.portable,
+                client=None if client is None else client.index,
+                variant=None if client is None or client.variant is None else dict(client.variant),
+            ),
+            evaluation=settings,
+            plugins=tuple(Path(one).name if one.endswith(".py") else one for one in request.trust.plugins),
+        ),
+        described=described,
+        client=client,
+        expected=file.result.get("success") if file is not None and unchanged else None,
+        own_seed=own_seed,
+        seen=0 if opened is None or unchanged else _count_seen(opened.run, sets),
+    )
+
+
+def _open_own(request: EvaluationRequest) -> tuple[OpenedPolicy | None, AgentFile | None]:
+    """The policy of the requested run and what it says of itself, or what an exported folder says; None for an agent by name."""
+    if request.run is None:
+        if request.best or request.round is not None:
+            raise OptionError("--best and --round choose among the rounds of a run: they go with --run")
+        return None, None if request.folder is None else read_agent_file(request.folder)
+    if request.agent or request.folder is not None:
+        raise OptionError("--run and --agent exclude each other: a run plays its own policy")
+    if request.changes:
+        raise OptionError(
+            "--agent-set: the policy of a run is played as it was trained; export it to change its prompt"
+        )
+    from fedagentgym.experiment.export import open_policy
+
+    opened = open_policy(request.run, number=request.round, best=request.best, trust=request.trust)
+    return opened, opened.describe()
+
+
+def _find_settings(request: EvaluationRequest, file: AgentFile | None) -> EvaluationSettings:
+    """The requested settings over those of the agent's own evaluation. Another environment, split or client replaces its sets."""
     plain: dict[str, Any] = {}
     if file is not None:
         plain = file.evaluation.model_dump(mode="json", exclude_none=True)
@@ -125,53 +172,30 @@ def open_evaluation(request: EvaluationRequest) -> OpenedEvaluation:
             plain.pop("sets", None)
         if other_world:
             plain.pop("split", None)
-    settings = EvaluationSettings.load(merge(plain, request.evaluation), "evaluation")
-    client = None if request.client is None else _open_client(request.client, request.env, request.options)
-    if client is None:
-        sets = _open_worlds(request, opened, file, settings)
-    else:
-        split = request.evaluation.get("split")
-        env = client.open_env() if split is None else client.open_world(split)
-        chosen = settings.model_copy(update={"split": split or client.client_split.record.env_split})
-        sets = (OpenedSet("", env, client.client_split.options, chosen),)
-    seed = request.seed if request.seed is not None else file.seed if file is not None else 0
-    own_seed = file is not None and seed == file.seed
-    unchanged = own_seed and not (request.evaluation or request.options or request.changes or request.env or client)
-    seen = 0 if opened is None or unchanged else _count_seen(opened.run, sets)
-    first = sets[0]
-    agent: Player
+    return EvaluationSettings.load(merge(plain, request.evaluation), "evaluation")
+
+
+def _find_agent(
+    request: EvaluationRequest, opened: OpenedPolicy | None, file: AgentFile | None
+) -> tuple[AgentSettings, str]:
+    """The settings of the agent that plays, and its name."""
     if opened is not None:
-        played, agent = opened.run.config.agent, opened.agent
-        described = describe_agent(played).model_copy(update={"kind": "model"})
-        name = f"{opened.run.folder.resolve().name}-round-{opened.round}"
-    else:
-        from fedagentgym.agents.presets import make_agent
+        return opened.run.config.agent, f"{opened.run.folder.resolve().name}-round-{opened.round}"
+    if file is not None and request.folder is not None:
+        from fedagentgym.agents.model.loading import set_threads
 
-        if file is not None and request.folder is not None:
-            from fedagentgym.agents.model.loading import set_threads
+        played = change_agent(file.agent, list(request.changes))
+        set_threads(played.threads)
+        return played, request.folder.resolve().name
+    played = AgentSettings.load(request.agent, "agent")
+    return played, get_name(Path(str(request.agent.get("model") or request.agent.get("name"))))
 
-            played, name = change_agent(file.agent, list(request.changes)), request.folder.resolve().name
-            set_threads(played.threads)
-        else:
-            played = AgentSettings.load(request.agent, "agent")
-            name = get_name(Path(str(request.agent.get("model") or request.agent.get("name"))))
-        agent, described = make_agent(played, first.env, seed), describe_agent(played)
-    config = EvaluationConfig(
-        name=name,
-        seed=seed,
-        agent=publish_settings(played),
-        policy=None if opened is None else {"run": opened.run.config.name, "round": opened.round},
-        env=EvaluatedEnv(
-            id=first.env.id,
-            options=first.env.options.portable,
-            client=None if client is None else client.index,
-            variant=None if client is None or client.variant is None else dict(client.variant),
-        ),
-        evaluation=settings,
-        plugins=tuple(Path(one).name if one.endswith(".py") else one for one in request.trust.plugins),
-    )
-    expected = file.result.get("success") if file is not None and unchanged else None
-    return OpenedEvaluation(agent, sets, config, described, client, expected, own_seed, seen)
+
+def _open_world_of(client: Client, split: str | None, settings: EvaluationSettings) -> OpenedSet:
+    """The environment of a client: with all tasks of a split, or with its own tasks."""
+    env = client.open_env() if split is None else client.open_world(split)
+    chosen = settings.model_copy(update={"split": split or client.client_split.record.env_split})
+    return OpenedSet("", env, client.client_split.options, chosen)
 
 
 def _count_seen(run: Run, sets: Sequence[OpenedSet]) -> int:
