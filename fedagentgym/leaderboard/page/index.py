@@ -55,48 +55,8 @@ def view_suite(
     """The values of a suite's tab. `places` are the places of entries over all scenarios ("") and in each; `links` are the
     addresses of the entries' results."""
     suite, ordered = found.suite, order_entries(found.entries, places[""])
-    strips, limits = _list_strips(ordered), suite.budget
-    runs, unit = len(suite.seeds), "run" if suite.track == "methods" else "task"
-    if unit == "task" or runs >= MIN_REPLICATES:
-        bands = f"Two entries share a band if they do not differ significantly in the mean over scenarios (paired by {unit})."
-        family = f"all {len(differences)} comparisons of this page, planned ones and pairs of entries in the mean over scenarios"
-        pairing = f"Paired by {unit}; Holm's correction for {family}, for difference and for equality."
-    else:
-        bands = (
-            f"{runs} runs of each method are too few for intervals and ranks: every run is shown, and two entries share"
-            " a band if they are no further apart than runs of one method vary."
-        )
-        shown = f"below {MIN_REPLICATES} there is no test, and the difference of every run is shown"
-        pairing = f"Paired by run. {runs} runs each: {shown}."
-    budget = [
-        "" if limits.rounds is None else f"{limits.rounds:,} rounds",
-        "" if limits.episodes is None else f"{limits.episodes:,} episodes",
-        "" if limits.bytes is None else format_bytes(limits.bytes),
-    ]
-    ranked_round = "the last" if suite.ranked_round == "last" else f"the best on {suite.selection.split}"
-    power = ""
-    if suite.power is not None:
-        power = f"{format_fixed(100 * suite.power, 1)} points (found in four of five repetitions of the suite)"
-    named = join_names(map(str, suite.seeds))
-    if runs > 2 and list(suite.seeds) == list(range(suite.seeds[0], suite.seeds[0] + runs)):
-        named = f"{suite.seeds[0]} to {suite.seeds[-1]}"
-    splits = dict.fromkeys(suite.get_ranking(name).split for name in suite.scenarios)
-    facts = [
-        ("entries", f"{len(found.entries)}"),
-        ("scenarios", f"{len(suite.scenarios)}"),
-        ("runs of an entry", f"{runs}, with seed{'' if runs == 1 else 's'} {named}"),
-        ("track", suite.track),
-        ("hosted models", describe_sampling(suite) if suite.track == "agents" else ""),
-        ("ranked by", f"{find_metric(suite.rank_by).title}, split {join_names(splits)}"),
-        ("budget", ", ".join(filter(None, budget))),
-        ("ranked round", "" if suite.track == "agents" else ranked_round),
-        ("settings", describe_search(suite)),
-        ("smallest difference that shows", power),
-        (
-            "unpublished copy",
-            "the maintainers hold one, with other tasks" if suite.secret else "none: all tasks are public",
-        ),
-    ]
+    strips = _list_strips(ordered)
+    bands, pairing = _describe_tests(suite, len(differences))
     entries = []
     for entry in ordered:
         ranks = {scenario: each[entry.name] for scenario, each in places.items() if entry.name in each}
@@ -105,7 +65,7 @@ def view_suite(
         "key": found.key,
         "suite": suite,
         "leader": _describe_leader(ordered, places[""]),
-        "facts": [(name, value) for name, value in facts if value],
+        "facts": _list_facts(found),
         "bands": bands,
         "expected": list_expected(suite, differences),
         "differences": list_differences(found, differences),
@@ -128,6 +88,57 @@ def view_suite(
             "entries": entries,
         },
     }
+
+
+def _describe_tests(suite: Suite, comparisons: int) -> tuple[str, str]:
+    """When entries share a band, and how differences are tested."""
+    runs, unit = len(suite.seeds), "run" if suite.track == "methods" else "task"
+    if unit == "task" or runs >= MIN_REPLICATES:
+        family = (
+            f"all {comparisons} comparisons of this page, planned ones and pairs of entries in the mean over scenarios"
+        )
+        return (
+            f"Two entries share a band if they do not differ significantly in the mean over scenarios (paired by {unit}).",
+            f"Paired by {unit}; Holm's correction for {family}, for difference and for equality.",
+        )
+    return (
+        f"{runs} runs of each method are too few for intervals and ranks: every run is shown, and two entries share"
+        " a band if they are no further apart than runs of one method vary.",
+        f"Paired by run. {runs} runs each: below {MIN_REPLICATES} there is no test, and the difference of every run is shown.",
+    )
+
+
+def _list_facts(found: SuiteEntries) -> list[tuple[str, str]]:
+    """The names and values of the facts about a suite."""
+    suite, limits, runs = found.suite, found.suite.budget, len(found.suite.seeds)
+    budget = [
+        "" if limits.rounds is None else f"{limits.rounds:,} rounds",
+        "" if limits.episodes is None else f"{limits.episodes:,} episodes",
+        "" if limits.bytes is None else format_bytes(limits.bytes),
+    ]
+    ranked_round = "the last" if suite.ranked_round == "last" else f"the best on {suite.selection.split}"
+    power = ""
+    if suite.power is not None:
+        power = f"{format_fixed(100 * suite.power, 1)} points (found in four of five repetitions of the suite)"
+    named = join_names(map(str, suite.seeds))
+    if runs > 2 and list(suite.seeds) == list(range(suite.seeds[0], suite.seeds[0] + runs)):
+        named = f"{suite.seeds[0]} to {suite.seeds[-1]}"
+    splits = dict.fromkeys(suite.get_ranking(name).split for name in suite.scenarios)
+    secret = "the maintainers hold one, with other tasks" if suite.secret else "none: all tasks are public"
+    facts = [
+        ("entries", f"{len(found.entries)}"),
+        ("scenarios", f"{len(suite.scenarios)}"),
+        ("runs of an entry", f"{runs}, with seed{'' if runs == 1 else 's'} {named}"),
+        ("track", suite.track),
+        ("hosted models", describe_sampling(suite) if suite.track == "agents" else ""),
+        ("ranked by", f"{find_metric(suite.rank_by).title}, split {join_names(splits)}"),
+        ("budget", ", ".join(filter(None, budget))),
+        ("ranked round", "" if suite.track == "agents" else ranked_round),
+        ("settings", describe_search(suite)),
+        ("smallest difference that shows", power),
+        ("unpublished copy", secret),
+    ]
+    return [(name, value) for name, value in facts if value]
 
 
 def _describe_leader(ordered: Sequence[Result], places: Mapping[str, Place]) -> list[str]:
