@@ -238,7 +238,7 @@ def reread(agent: TokenAgent, env: TextEnv, task: Task, candidate: Mapping[str, 
             return None
         ids = tuple(agent.tokenizer.encode(reply))
         if ended:
-            ids = (*ids, min(agent.tokenizer.stop_ids))
+            ids = agent.tokenizer.end_reply(ids)
         if (0 if context.fresh else row.held) + len(context.ids) + len(ids) > agent.policy.context_length:
             return None
         moves.append(

@@ -235,7 +235,7 @@ class RolloutFunction:
             played = collect(agent, self.env, tasks, group_size=size, seed=seed, parallel=self.parallel)
         finally:
             trainer.model.train(training)
-        rows = [convert_trajectory(each, min(agent.tokenizer.stop_ids)) for each in played.trajectories]
+        rows = [convert_trajectory(each, agent.tokenizer.end_id) for each in played.trajectories]
         return {name: [row[name] for row in rows] for name in rows[0]}
 
     def _make_agent(self, trainer: Trainer) -> TokenAgent:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fedagentgym.agents import make_agent
-from fedagentgym.agents.model.loading import choose_device, disable_progress_bars
+from fedagentgym.agents.model.loading import choose_device, hush_transformers
 from fedagentgym.agents.model.shapes import KNOWN_SHAPES, ModelShape
 from fedagentgym.agents.model.store import find_model
 from fedagentgym.agents.text.tokens import make_word_tokenizer
@@ -403,7 +403,7 @@ def make_random_model(folder: Path, shape: ModelShape, env: TextEnv, *, narrow: 
         pad_token_id=tokenizer.pad_token_id,
     )
     dtype = torch.bfloat16 if narrow else torch.float32
-    with disable_progress_bars():
+    with hush_transformers():
         transformers.AutoModelForCausalLM.from_config(config, dtype=dtype).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, Qwen2Tokenizer
 
 from fedagentgym.agents.model import sources, store
@@ -246,10 +247,14 @@ BROKEN = {
     "not a whole file of weights": lambda folder: os.truncate(folder / "model.safetensors", 3000),
     "holds no tokenizer": lambda folder: (folder / "tokenizer.json").unlink(),
     "is not a causal language model": lambda folder: rewrite(folder, model_type="no-such-kind"),
-    "another model's tokenizer": lambda folder: rewrite(folder, vocab_size=40),
+    r"model\.embed_tokens\.weight has the shape .* ask for \(40, ": lambda folder: rewrite(folder, vocab_size=40),
     "lacks part-2": lambda folder: (folder / "model.safetensors.index.json").write_text(
         json.dumps({"weight_map": {"a": "model.safetensors", "b": "part-2.safetensors"}}), "utf-8"
     ),
+    r"lack \d+ weights, for example model\.layers\.1": lambda folder: rename_weights(
+        folder, lambda name: "" if ".layers.1." in name else name
+    ),
+    r"lack \d+ weights, for example": lambda folder: rename_weights(folder, lambda name: f"module.{name}"),
     "does not say which file": lambda folder: (folder / "model.safetensors.index.json").write_text("[]", "utf-8"),
 }
 
@@ -257,6 +262,23 @@ BROKEN = {
 def rewrite(folder: Path, **changes: Any) -> None:
     config = json.loads((folder / "config.json").read_text("utf-8"))
     (folder / "config.json").write_text(json.dumps({**config, **changes}), "utf-8")
+
+
+def rename_weights(folder: Path, rename: Callable[[str], str]) -> None:
+    """Give every weight another name, or none, which leaves it out."""
+    weights = load_file(folder / "model.safetensors")
+    renamed = {rename(name): value for name, value in weights.items() if rename(name)}
+    save_file(renamed, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize("told", [told for told in BROKEN if told.startswith("lack ")])
+def test_a_model_without_some_weights_is_not_loaded(told: str, folder: Path, tmp_path: Path) -> None:
+    """`transformers` draws weights that the files do not hold at random."""
+    target = Path(shutil.copytree(folder, tmp_path / "broken"))
+    BROKEN[told](target)
+    for plain in (True, False):
+        with pytest.raises(DataError, match=told if not plain else r"model|weight"):
+            load_model(target, "float32", torch.device("cpu"), plain=plain)
 
 
 @pytest.mark.parametrize("told", BROKEN)

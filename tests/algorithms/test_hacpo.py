@@ -11,7 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedagentgym.agents.players.scripted import Demonstrator
 from fedagentgym.algorithms.base import make_algorithm
+from fedagentgym.algorithms.experts import reread
 from fedagentgym.algorithms.hacpo import HACPOLoss, compute_advantages, set_behaviour
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.algorithms.sharing import Answer, grade, pack_answer, read_answer
@@ -173,6 +175,36 @@ def test_an_answer_travels_as_text_and_is_graded_by_whom_it_reaches(method: Any)
             foreign = set_behaviour(read, answer.logprobs)
             for row in build_trajectory_rows(foreign, np.zeros(len(foreign.turns))):
                 assert row.foreign and set(row.behaviour.tolist()) <= set(np.float32(answer.logprobs).tolist())
+
+
+@pytest.mark.parametrize(
+    ("env", "options"),
+    [
+        ("Guess", {}),
+        ("Skills", {}),
+        ("Math", {"size": "tiny"}),
+        ("WebShop", {"size": "tiny"}),
+        ("ALFWorld", {"size": "tiny"}),
+    ],
+)
+def test_an_answer_that_the_same_agent_reads_has_the_tokens_with_which_it_was_written(
+    env: str, options: dict[str, Any]
+) -> None:
+    """The end token of a reply may be a part of its text, as a closing tag is."""
+    agent = {"name": "untrained-tiny", "decoding": {"max_new_tokens": 64}}
+    runtime = make({"env": {"id": f"fedagentgym/{env}-v0", "options": options}, "agent": agent}).runtime
+    ids = list(runtime.env.pool.ids[:4])
+    ends = set()
+    for (said,) in collect(Demonstrator(runtime.agent), runtime.env, ids, seed=3).groups:
+        read = reread(
+            runtime.agent, runtime.env, runtime.env.pool[said.task], pack_answer(said, runtime.agent.tokenizer.stop_ids)
+        )
+        assert read is not None and len(read.segments) == len(said.segments) > 0
+        for one, other in zip(read.segments, said.segments, strict=True):
+            assert one.prompt_ids.tolist() == other.prompt_ids.tolist()
+            assert one.token_ids.tolist() == other.token_ids.tolist() and one.mask.tolist() == other.mask.tolist()
+            ends.add(int(one.token_ids[one.mask][-1]))
+    assert ends <= runtime.agent.tokenizer.stop_ids
 
 
 def test_the_mean_log_prob_is_that_of_each_turn() -> None:

@@ -11,7 +11,7 @@ import io
 from pathlib import Path
 from typing import Any
 
-from fedagentgym.agents.model.loading import disable_progress_bars
+from fedagentgym.agents.model.loading import hush_transformers
 from fedagentgym.base.errors import DataError, describe_error, join_names
 from fedagentgym.base.imports import require
 
@@ -43,7 +43,7 @@ def convert_gguf(file: Path, folder: Path) -> None:
     model = _read_model(file)
     generation = model.generation_config
     generation.pad_token_id, generation.eos_token_id = tokenizer.pad_token_id, tokenizer.eos_token_id
-    with disable_progress_bars():
+    with hush_transformers():
         model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
@@ -54,11 +54,8 @@ def _read_model(file: Path) -> Any:
     Standard error is suppressed, since `transformers` draws a progress bar there that no setting turns off.
     """
     torch, transformers = require("torch", "train"), require("transformers", "train")
-    logging = transformers.utils.logging
     try:
-        with disable_progress_bars(), contextlib.redirect_stderr(io.StringIO()), contextlib.ExitStack() as stack:
-            stack.callback(logging.set_verbosity, logging.get_verbosity())
-            logging.set_verbosity_error()
+        with hush_transformers(), contextlib.redirect_stderr(io.StringIO()):
             model, loaded = transformers.AutoModelForCausalLM.from_pretrained(
                 str(file.parent),
                 gguf_file=file.name,

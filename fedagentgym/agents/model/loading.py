@@ -154,19 +154,30 @@ def load_model(source: str | Path, dtype: str, device: Any, *, plain: bool = Fal
         if found is not None:
             check_tokenizer(*found, str(source))
             return LoadedModel(*found)
-    transformers = require("transformers", "train")
     hf_tokenizer = load_tokenizer(folder)
     with show_progress(f"loading {source}"):
-        model = _try_load(
-            f"the model {source}",
-            lambda: transformers.AutoModelForCausalLM.from_pretrained(
-                str(folder), dtype=getattr(torch, dtype), **_LOCAL
-            ),
-        )
+        model = _load_weights(folder, f"the model {source}", dtype=getattr(torch, dtype))
     tokenizer = HuggingFaceTokenizer(hf_tokenizer, get_stop_ids(model))
     check_tokenizer(model, tokenizer, str(source))
     model.eval()
     return LoadedModel(model.to(device), tokenizer)
+
+
+def _load_weights(folder: Path | str, what: str, **settings: Any) -> Any:
+    """Load a causal language model, and refuse one whose files lack weights or hold others: transformers would draw them at
+    random, or tell more than a sentence."""
+    kind = require("transformers", "train").AutoModelForCausalLM
+    settings |= {"output_loading_info": True, "ignore_mismatched_sizes": True, **_LOCAL}
+    model, loaded = _try_load(what, lambda: kind.from_pretrained(str(folder), **settings))
+    for name, found, wanted in sorted(loaded["mismatched_keys"]):
+        raise DataError(
+            f"cannot load {what}: its weight {name} has the shape {tuple(found)}, its settings ask for {tuple(wanted)}"
+        )
+    if missing := sorted(map(str, loaded["missing_keys"])):
+        raise DataError(
+            f"cannot load {what}: its files lack {count_things(len(missing), 'weight')}, for example {missing[0]}"
+        )
+    return model
 
 
 def get_stop_ids(model: Any) -> frozenset[int]:
@@ -274,8 +285,7 @@ def _check_numbers(declared: Mapping[str, Any], size: int, where: str) -> None:
 
 def check_model_folder(folder: Path, where: str) -> None:
     """Refuse a folder whose settings, tokenizer or weights are missing, incomplete, or do not belong together."""
-    torch, transformers = require("torch", "train"), require("transformers", "train")
-    safetensors = require("safetensors", "train")
+    transformers, safetensors = require("transformers", "train"), require("safetensors", "train")
     check_folder(folder)
     # the headers of all weight files are read, so that an incomplete or missing one is found before training
     for file in sorted(folder.glob("*.safetensors")):
@@ -293,23 +303,25 @@ def check_model_folder(folder: Path, where: str) -> None:
             raise DataError(f"{folder} lacks {missing[0]}, which {_INDEX} names")
     tokenizer = load_tokenizer(folder)
     try:
-        config = transformers.AutoConfig.from_pretrained(folder, **_LOCAL)
-        with torch.device("meta"):
-            model = transformers.AutoModelForCausalLM.from_config(config)
+        transformers.AutoConfig.from_pretrained(folder, **_LOCAL)
     except Exception as error:
         raise DataError(f"{where} is not a causal language model: {describe_error(error, named=False)}") from error
+    model = _load_weights(folder, where, device_map={"": "meta"})  # the names and shapes, not the numbers
     check_tokenizer(model, HuggingFaceTokenizer(tokenizer, get_stop_ids(model)), where)
 
 
 @contextlib.contextmanager
-def disable_progress_bars() -> Iterator[None]:
-    """Keep transformers from drawing progress bars over those of this package; its setting is restored afterwards."""
+def hush_transformers() -> Iterator[None]:
+    """Keep transformers from drawing progress bars over those of this package, and from reports over several lines; its settings
+    are restored afterwards."""
     logging = require("transformers.utils.logging", "train")
-    shown = logging.is_progress_bar_enabled()
+    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
         yield
     finally:
+        logging.set_verbosity(verbosity)
         if shown:
             logging.enable_progress_bar()
 
@@ -317,7 +329,7 @@ def disable_progress_bars() -> Iterator[None]:
 def _try_load(what: str, load: Any) -> Any:
     """Run a loader of transformers; an error that it raises becomes a `DataError` of one sentence."""
     try:
-        with disable_progress_bars():
+        with hush_transformers():
             return load()
     except FedAgentGymError:
         raise

@@ -27,7 +27,7 @@ from fedagentgym.agents.model.joined import JoinedPlay, find_rank
 from fedagentgym.agents.model.loading import (
     check_tokenizer,
     choose_device,
-    disable_progress_bars,
+    hush_transformers,
     load_model,
 )
 from fedagentgym.agents.model.names import BASE, LOW, VALUE_HEAD
@@ -270,7 +270,7 @@ class TorchPolicy(SharedModel):
                 plain = self.model.get_base_model()
                 own = {name: weight for name, weight in plain.state_dict().items() if "lora_" not in name}
                 state = {name.replace(".base_layer.", "."): weight for name, weight in own.items()}
-            with disable_progress_bars():
+            with hush_transformers():
                 plain.save_pretrained(target, state_dict=state)
         finally:
             self._merge.release()

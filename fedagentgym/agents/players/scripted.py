@@ -129,9 +129,8 @@ class DemonstratorPlayers(RowPlayers[_ExpertRow]):
                 continue
             action, at_random = expert.act(episode)
             reply = self.agent.template.render_reply(self.env, action)
-            ids, most = self.agent.tokenizer.encode(reply), self.agent.decoding.max_new_tokens
-            if not ids or ids[-1] not in self.agent.tokenizer.stop_ids:
-                ids = (*ids, min(self.agent.tokenizer.stop_ids))
+            ids = self.agent.tokenizer.end_reply(self.agent.tokenizer.encode(reply))
+            most = self.agent.decoding.max_new_tokens
             if len(ids) > most:
                 limit = f"agent.decoding.max_new_tokens {most}"
                 raise OptionError(

@@ -134,7 +134,6 @@ class TrieCache:
 
     def __init__(self, tokenizer: TextTokenizer, max_tokens: int) -> None:
         self.tokenizer, self.most = tokenizer, max_tokens
-        self._end = min(tokenizer.stop_ids)
         self._tries: dict[tuple[tuple[str, ...], tuple[str, ...]], ActionTrie] = {}
         self._slots: dict[tuple[str, ...], list[str]] = {}
         self._words: dict[tuple[str, ...], FreeWords] = {}
@@ -160,8 +159,7 @@ class TrieCache:
             encoded = []
             for reply, slot in zip(replies, slots, strict=True):
                 pieces = [encode(part) for part in (reply.split(slot, 1) if slot else [reply])]
-                if pieces[-1][-1] not in self.tokenizer.stop_ids:
-                    pieces[-1] = (*pieces[-1], self._end)
+                pieces[-1] = self.tokenizer.end_reply(pieces[-1])
                 encoded.append(pieces)
             self._tries[key] = ActionTrie(encoded, self._words.get(words), self.most)
         return self._tries[key]

@@ -78,10 +78,11 @@ class TextTokenizer:
     def __init__(self, fast: Any, *, end: str, pad: str, context_length: int, stop_ids: Iterable[int] = ()) -> None:
         end_id, pad_id = fast.token_to_id(end), fast.token_to_id(pad)
         self._special = {"eos_token": end, "pad_token": pad, "model_max_length": context_length}
-        self._prepare(fast, fast.get_vocab_size(), frozenset((*stop_ids, end_id)), pad_id)
+        self._prepare(fast, fast.get_vocab_size(), frozenset((*stop_ids, end_id)), end_id, pad_id)
 
-    def _prepare(self, fast: Any, size: int, stop_ids: frozenset[int], pad_id: int) -> None:
-        self._fast, self.size, self.stop_ids, self.pad_id = fast, size, stop_ids, pad_id
+    def _prepare(self, fast: Any, size: int, stop_ids: frozenset[int], end_id: int, pad_id: int) -> None:
+        self._fast, self.size, self.pad_id = fast, size, pad_id
+        self.stop_ids, self.end_id = stop_ids, end_id
         self._piecewise = fast is not None and encodes_piecewise(fast)
         self._known: dict[str, tuple[int, ...]] = {}
         self._frames: dict[tuple[int, str | None], tuple[str, str]] = {}
@@ -115,6 +116,10 @@ class TextTokenizer:
         return transformers.PreTrainedTokenizerFast(
             tokenizer_object=self._fast, clean_up_tokenization_spaces=False, **self._special
         )
+
+    def end_reply(self, ids: Sequence[int]) -> tuple[int, ...]:
+        """Return the tokens of a whole reply: the tokenizer's own end token follows them unless they end a reply already."""
+        return tuple(ids) if ids and ids[-1] in self.stop_ids else (*ids, self.end_id)
 
     def set_chat_options(self, options: Mapping[str, Any]) -> None:
         """Pass these arguments to the chat template from now on. A name that does not occur in the template is refused."""
@@ -248,8 +253,9 @@ class HuggingFaceTokenizer(TextTokenizer):
         self.hf, self.has_chat_template = tokenizer, bool(getattr(tokenizer, "chat_template", None))
         own = tokenizer.eos_token_id
         stops = frozenset(stop_ids) | (frozenset() if own is None else {own})
+        end_id = min(stops, default=0) if own is None else own
         pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else min(stops, default=0)
-        self._prepare(getattr(tokenizer, "backend_tokenizer", None), len(tokenizer), stops, pad_id)
+        self._prepare(getattr(tokenizer, "backend_tokenizer", None), len(tokenizer), stops, end_id, pad_id)
 
     def _encode(self, text: str, markers: bool = False) -> tuple[int, ...]:
         if self._fast is not None:
