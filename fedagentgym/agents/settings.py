@@ -135,8 +135,9 @@ _PROMPTED = ("context", "history", "longest_prompt", "template", "system", "requ
 _USED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("expert", "random", "human"), ()),
     "endpoint": ("model", *_PROMPTED, "decoding"),
+    "trl": (*_PROMPTED, "chat", "chat_options", "decoding", "context_length"),
 }
-"""The settings that agents without a loaded model use, besides `name` and `options`. All others are refused."""
+"""The settings that agents use whose model is not loaded here, besides `name` and `options`. All others are refused."""
 
 
 def draws_tokens(name: str) -> bool:

@@ -445,13 +445,16 @@ class AveragingSteps(BaseAlgorithm[L]):
         sent = {name: message.weights[name] for name in self.runtime.initial_weights}
         return SiteState(copy_arrays(sent), moments, step=int(message.control["step"]))
 
-    def open_learner(self, site: Site, start: SiteState, penalties: Sequence[Penalty] = ()) -> LocalTraining:
+    def open_learner(
+        self, site: Site, start: SiteState, penalties: Sequence[Penalty] = (), *, own_steps: int | None = None
+    ) -> LocalTraining:
         """Open a client's learner.
 
         Args:
             site: The client's tasks, environment and agent.
             start: The state to start from.
             penalties: Terms of the loss besides the proximal one.
+            own_steps: The number of its steps if the schedule of the learning rate is for them alone, and not for the run.
 
         Returns:
             The learner.
@@ -460,6 +463,8 @@ class AveragingSteps(BaseAlgorithm[L]):
 
         if self.settings.proximal > 0:
             penalties = (*penalties, Proximal(self.settings.proximal))
+        if own_steps is not None:
+            return site.open_learner(start, run_steps=own_steps, first_step=start.step, penalties=penalties)
         run_steps = self.runtime.rounds * self.settings.local_steps
         return site.open_learner(start, run_steps=run_steps, penalties=penalties)
 
@@ -535,6 +540,11 @@ class AveragingSteps(BaseAlgorithm[L]):
         if len(self.client_ids()) < 2:
             return
         if self.settings.privacy is not None:
+            if self.settings.privacy.delta >= 1 / (clients := len(self.client_ids())):
+                raise OptionError(
+                    f"algorithm.privacy.delta must be below 1 / clients (1 / {clients}), got {self.settings.privacy.delta:g}:"
+                    " a larger one promises nothing"
+                )
             if self.card.gives_weights or len(set(self.settings.weigh([1.0, 3.0]))) > 1:
                 raise OptionError(
                     f"algorithm.privacy weighs all clients alike, but {self.settings.name} weighs its clients by"

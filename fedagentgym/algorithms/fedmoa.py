@@ -92,6 +92,11 @@ class FedMOASettings(LocalStepsSettings):
             )
         return self
 
+    @property
+    def starts_equal(self) -> bool:
+        """True if every round begins with equal weights, which then change."""
+        return self.reset_weights == "uniform" and self.step_size > 0
+
     def count_steps(self, tasks: int, tasks_per_step: int) -> int:
         """The steps of a client with this many tasks in a round."""
         if self.local_passes is None:
@@ -109,6 +114,14 @@ class FedMOA(Averaging[FedMOASettings]):
         configured = tuple(part.name for part in runtime.learning.objectives)
         for names in settings.objectives or (configured,):
             check_objectives(names, "algorithm.objectives" if settings.objectives else "learning.objectives")
+        given = [part.weight for part in runtime.learning.objectives]
+        if any(weight < 0 for weight in given) or (given and not any(given)):
+            raise OptionError(
+                f"fedmoa needs weights of learning.objectives that are at least 0 and not all 0, got {given}"
+            )
+        if len(set(given)) > 1 and (settings.objectives or settings.starts_equal):
+            chosen = "algorithm.objectives" if settings.objectives else "reset_weights: uniform"
+            raise OptionError(f"with {chosen} fedmoa begins with equal weights: leave out those of learning.objectives")
         loss = runtime.learning.loss
         if settings.hypergradient in ("answer", "sum") and (loss.averaging != "token" or loss.rows is not None):
             raise OptionError(
@@ -237,15 +250,21 @@ class FedMOA(Averaging[FedMOASettings]):
     ) -> ObjectiveWeights:
         """The weights at the start of a round: the cluster's for shared objectives, the client's for the rest, on the simplex.
 
-        With `reset_weights: uniform`, or if weights do not change, they are equal or as `learning.objectives` says.
+        Before the first round they are those of `learning.objectives`, which also stay if weights do not change; with
+        `reset_weights: uniform` or objectives of the method's own they are equal.
         """
         uniform = dict.fromkeys(names, 1.0 / len(names))
-        if self.settings.reset_weights == "uniform" or self.settings.step_size == 0:
-            configured = {part.name: part.weight for part in self.learning.objectives}
-            fixed = self.settings.step_size == 0 and not self.settings.objectives
-            return {name: configured[name] for name in names} if fixed and set(names) <= set(configured) else uniform
-        mine = {**uniform, **{name: float(value) for name, value in (own or {}).items() if name in uniform}}
-        theirs = {name: float(value) for name, value in shared.get(names[0], {}).items() if name in uniform}
+        given = {part.name: part.weight for part in self.learning.objectives}
+        unlike, named = len(set(given.values())) > 1, ACCURACY not in given
+        given = {names[0] if name == ACCURACY else name: weight for name, weight in given.items()}
+        configured = {name: given[name] for name in names} if set(names) <= set(given) else {}
+        if self.settings.step_size == 0:
+            return configured if configured and not self.settings.objectives and (named or unlike) else uniform
+        if self.settings.starts_equal:
+            return uniform
+        first = normalize_weights(configured) if configured and unlike else uniform
+        mine = {**first, **{name: float(value) for name, value in (own or {}).items() if name in first}}
+        theirs = {name: float(value) for name, value in shared.get(names[0], {}).items() if name in first}
         return normalize_weights({**mine, **theirs})
 
     # ---- what the method declares, and what it checks ---------------------------------------------------------------

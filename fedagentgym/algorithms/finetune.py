@@ -5,7 +5,7 @@
     client   train theta for `finetune_steps` policy steps on its own tasks and keep the result, with which it plays
 
 Fine-tuned parameters are not sent back, and the next round begins from theta. All clients fine-tune, also those that did not
-take part in the round.
+take part in the round. A schedule of the learning rate begins anew with every fine-tuning, and ends with it.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class FineTune(Averaging[FineTuneSettings]):
         start = self.read_start(state, message, client)
         kept_head = {name: array for name, array in start.optimizer.items() if name.startswith(VALUE_HEAD)}
         start = replace(start, optimizer=kept_head)
-        local = self.open_learner(client.resources, start)
+        local = self.open_learner(client.resources, start, own_steps=self.settings.finetune_steps)
         report = local.run(self.settings.finetune_steps, seed=client.derive("finetune"))
         kept = Message(sets={**state.sets, PERSONAL: local.get_state(optimizer=False).weights})
         return kept, Message(report={"metrics": report.metrics})

@@ -32,7 +32,7 @@ from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream
 from fedagentgym.learning.advantages import EPSILON
-from fedagentgym.learning.losses import GSPO, Clip, PolicyTerms, Tokens
+from fedagentgym.learning.losses import GSPO, Clip, PolicyTerms, Tokens, check_clip
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import FOREIGN, Group, Trajectory, map_tokens_to_turns
 
@@ -86,6 +86,7 @@ class HACPOSettings(SharingSettings):
         low, high = self.ratio_bounds
         if not 0 < low <= 1 <= high:
             raise ValueError(f"ratio_bounds lie around 1 and above 0, got {low:g} and {high:g}")
+        check_clip(self.clip)
         return self
 
 

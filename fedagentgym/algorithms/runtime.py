@@ -103,13 +103,19 @@ class Site:
         return {"examples": len(self.env.pool)} if self.reports_count else {}
 
     def open_learner(
-        self, start: SiteState, *, run_steps: int | None = None, penalties: Sequence[Penalty] = ()
+        self,
+        start: SiteState,
+        *,
+        run_steps: int | None = None,
+        first_step: int = 0,
+        penalties: Sequence[Penalty] = (),
     ) -> LocalTraining:
         """A learner of the site's tasks.
 
         Args:
             start: The state from which it begins.
             run_steps: The length of the whole run, for schedules.
+            first_step: The step with which schedules begin.
             penalties: Terms of the loss besides the configured ones.
         """
         from fedagentgym.learning.learner import LocalTraining
@@ -121,6 +127,7 @@ class Site:
             self.learning,
             start=start,
             run_steps=run_steps,
+            first_step=first_step,
             penalties=penalties,
             base=base,
             order_seed=self.order_seed,

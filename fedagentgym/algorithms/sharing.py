@@ -288,11 +288,13 @@ class Sharing(OnPublicTasks[S]):
         return local, metrics, groups
 
     def _resume(self, state: Message, client: ClientContext[Site]) -> LocalTraining:
-        """The client's training where it was left; at first, its agent as it was loaded."""
+        """The client's training where it was left; at first, its agent as it was loaded. Its steps are numbered as those of a
+        client that takes part in every round, for the schedule of the learning rate and for passes over its tasks."""
         number, site = self.find_agent(client.id), client.resources
         weights = copy_arrays(state.sets.get(f"weights-{number}") or site.model.initial_weights)
         moments = copy_arrays(state.sets.get(f"optimizer-{number}", {}))
-        start = SiteState(weights, moments, step=int(state.control.get("step", 0)))
+        begun = (client.round - 1) * self.settings.local_steps
+        start = SiteState(weights, moments, step=max(begun, int(state.control.get("step", 0))))
         return site.open_learner(start, run_steps=self.runtime.rounds * self.settings.local_steps)
 
     def _keep(

@@ -195,7 +195,8 @@ class GymnasiumTextEnv(TextEnv[GymnasiumTextOptions]):
         return min(max(state.total / self.success_return, 0.0), 1.0)
 
     def _solved(self, state: GymnasiumTextState) -> bool:
-        return state.over and state.total >= self.success_return
+        """Whether the episode is solved if it ends now, which the turn limit may decide."""
+        return state.total >= self.success_return
 
     def _start(self, category: str, seed: int) -> tuple[gymnasium.Env[Any, Any], GymnasiumTextState]:
         idle = self._idle.get(category)

@@ -206,14 +206,18 @@ class RolloutFunction:
         parallel: Number of episodes that are played at the same time.
 
     Raises:
-        OptionError: If the context is not `session`, or decoding is constrained.
+        OptionError: If the context is not `session`, decoding is constrained, or a setting is given that only an agent of this
+            package has, such as `model`.
     """
 
     def __init__(
         self, env: EnvLike, agent: AgentSettings | Mapping[str, Any] | None = None, *, seed: int = 0, parallel: int = 64
     ) -> None:
-        given = agent if isinstance(agent, AgentSettings) else AgentSettings.load({"name": "trl", **(agent or {})})
-        self.settings = apply_defaults(given)
+        given = agent.model_dump(exclude_unset=True) if isinstance(agent, AgentSettings) else dict(agent or {})
+        for name in ("name", "options", "harness"):
+            if given.get(name):
+                raise OptionError(f"the trainer's model plays, and takes no agent.{name}: leave it out")
+        self.settings = apply_defaults(AgentSettings.load({**given, "name": "trl"}, "agent"))
         if self.settings.context != "session":
             raise OptionError("TRL takes an episode as one row of tokens: set context to session")
         if self.settings.decoding is not None and self.settings.decoding.constrained:

@@ -360,10 +360,9 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
             action = action if self.variant is None else self._change_action(action)
             state, view = self._see(task, "advance", self.advance(state, action))
             done, turn = view.done, turn + 1
-            reward = view.reward if self._pays_score else SUCCESS_REWARD * (done and view.success)
-            after.append(
-                _new(Episode, (task, seed, turn, state, view, reward, done, turn >= self.max_turns and not done))
-            )
+            cut = turn >= self.max_turns and not done
+            reward = view.reward if self._pays_score else SUCCESS_REWARD * ((done or cut) and view.success)
+            after.append(_new(Episode, (task, seed, turn, state, view, reward, done, cut)))
         return after
 
     def _see(self, task: Task, method: str, found: tuple[Any, View]) -> tuple[Any, View]:

@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
+from fractions import Fraction
 from numbers import Real
 from types import TracebackType
 from typing import IO, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
@@ -177,7 +178,8 @@ class TrimmedMean(AggregationRule):
     trim: float = Field(default=0.1, ge=0.0, lt=0.5, description="share of the clients that is cut at either end")
 
     def begin(self, state: ServerState) -> Accumulator:
-        return _TrimmedStep(state, lambda count: int(self.trim * count))
+        share = Fraction(str(self.trim))  # as it was written: 0.29 * 100 is below 29 in binary
+        return _TrimmedStep(state, lambda count: int(share * count))
 
 
 class FedAdam(_OnMean):

@@ -121,6 +121,7 @@ class LocalTraining:
         settings: The settings of a policy step.
         start: The state to begin with; by default the weights that the agent's model holds.
         run_steps: Number of steps of the whole run, for a learning rate that decays.
+        first_step: The step with which the schedule of the learning rate begins.
         penalties: Terms of the loss besides the configured ones.
         base: Weights of the reference of `kl: {reference: base}`; by default the agent's present ones.
         order_seed: Seed of the passes of `task_order: epochs`, the same in all rounds.
@@ -141,6 +142,7 @@ class LocalTraining:
         *,
         start: SiteState | None = None,
         run_steps: int | None = None,
+        first_step: int = 0,
         penalties: Sequence[Penalty] = (),
         base: Arrays | None = None,
         order_seed: int = 0,
@@ -150,7 +152,7 @@ class LocalTraining:
         self._agent, self.env, self.settings = agent, env, settings
         self.step = 0 if start is None else start.step
         self.skipped, self._order_seed = 0, order_seed
-        self._run_steps = run_steps
+        self._run_steps, self._first_step = run_steps, first_step
         policy = get_trainable_policy(agent)
         if settings.kl.coefficient > 0:
             penalties = (make_kl(settings.kl, base or policy.get_weights()), *penalties)
@@ -361,7 +363,7 @@ class LocalTraining:
             alone_rows, _ = self._leave_out_cut(build_rows(groups, alone, by_episode=by_episode), groups)
             gradients[name] = self._updater.compute_bias_gradient(alone_rows)
         # A row is a text as the model saw it; each token that the agent chose has the advantage of its turn.
-        rate = self.settings.schedule.compute_factor(self.step, self._run_steps)
+        rate = self.settings.schedule.compute_factor(self.step - self._first_step, self._run_steps)
         rows = build_rows(groups, chosen, by_episode=by_episode)
         if valued:
             assert isinstance(estimator, GAE)

@@ -225,10 +225,16 @@ def test_parameters_that_a_model_refuses_are_left_out_with_a_word(
 ) -> None:
     """As reasoning models do: no temperature but their own, another name for the limit, no seed."""
 
+    told_of = {
+        "max_tokens": "Unsupported parameter: '{}' is not supported with this model. 'max_completion_tokens' must be used.",
+        "temperature": "Unsupported value: '{}' does not support 0.4 with this model. Only the default is supported.",
+        "seed": "Unknown name '{}': cannot find field.",
+    }
+
     def picky(request: dict[str, Any], number: int) -> tuple[int, Any, dict[str, str]]:
         for name in ("max_tokens", "temperature", "seed"):
             if name in request:
-                error = {"message": f"Unsupported parameter: '{name}' is not supported with this model."}
+                error = {"message": told_of[name].format(name)}
                 return 400, {"error": {**error, **({"param": name} if told == "param" else {})}}, {}
         return shopper(request, number)
 
@@ -252,3 +258,27 @@ def test_what_the_user_asked_for_is_never_left_out(server: Server) -> None:
     server.answer = lambda request, number: (422, {"error": "the messages are too long"}, {})
     with pytest.raises(EndpointError, match="too long"):
         play(SHOP, server.agent().play(SHOP), count=1)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "'max_tokens' or 'max_completion_tokens' is too large: 512. This model's maximum context length is 760 tokens",
+        "This model's maximum context length is 760 tokens. Please reduce the messages or max_tokens.",
+        "max_tokens is too large: 5000. This model supports at most 4096 completion tokens, whereas you provided 5000.",
+        "`inputs` tokens + `max_tokens` exceeds the context window",
+        "temperature must be between 0 and 1",
+        "top_p: Input should be less than or equal to 1",
+        "seed is out of range",
+    ],
+)
+@pytest.mark.parametrize("param", [None, "max_tokens", "temperature"])
+def test_a_value_that_does_not_fit_is_no_parameter_that_a_model_lacks(
+    server: Server, said: str, param: str | None
+) -> None:
+    """Otherwise later episodes would be played under other settings."""
+    server.answer = lambda request, number: (400, {"error": {"message": said, "param": param}}, {})
+    agent = server.agent(options={"concurrency": 1, "retries": 0})
+    with pytest.raises(EndpointError, match="refused the request"):
+        play(SHOP, agent.play(SHOP), count=1)
+    assert agent.endpoint.refused == [] and len(server.requests) == 1

@@ -35,6 +35,9 @@ OBJECTIVES = {
 }
 
 
+UNLIKE = {"sampler": "coverage", "min_tasks": 5, "tasks_per_client": 12, "max_tasks": 30, "xi": 1.0}
+
+
 def make(algorithm: Any, bench: Any = None) -> Any:
     loaded = ExperimentSpec.load(merge(SPEC, {"algorithm": algorithm, **(bench or {})}))
     return make_algorithm(loaded, Runtime(loaded))
@@ -146,11 +149,13 @@ def test_the_control_of_pubswap_has_the_same_public_steps_and_swaps_nothing(tmp_
 
 
 @pytest.mark.parametrize("steps", [1, 3])
-def test_fedmoa_without_its_additions_is_fedavg_of_grpo(tmp_path: Path, steps: int) -> None:
+def test_fedmoa_without_its_additions_is_fedagent(tmp_path: Path, steps: int) -> None:
+    """Both weigh all clients alike, also such that hold unlike numbers of tasks."""
+    unlike = {**OBJECTIVES, "partition": UNLIKE}
     moa = go(
-        tmp_path / "moa", {"name": "fedmoa", "step_size": 0.0, "aggregation": "mean", "local_steps": steps}, OBJECTIVES
+        tmp_path / "moa", {"name": "fedmoa", "step_size": 0.0, "aggregation": "mean", "local_steps": steps}, unlike
     )
-    plain = go_once({"name": "fedavg-grpo", "local_steps": steps}, OBJECTIVES)
+    plain = go_once({"name": "fedagent", "local_steps": steps}, unlike)
     assert theta(moa) == theta(plain)
 
 

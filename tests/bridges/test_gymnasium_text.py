@@ -18,6 +18,7 @@ from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import stream
 from fedagentgym.bridges.gymnasium_text import GymnasiumTextEnv
 from fedagentgym.envs import open_env
+from fedagentgym.envs.core import SUCCESS_REWARD
 from fedagentgym.learning import collect
 from fedagentgym.testing import check_env
 
@@ -132,3 +133,32 @@ def test_an_environment_without_texts_is_refused_with_what_to_write() -> None:
     fedagentgym.register_env(WordlessEnv.id, WordlessEnv, replace=True)
     with pytest.raises(OptionError, match="write render_observation"):
         open_env(WordlessEnv.id).reset(seed=0)
+
+
+class CartEnv(GymnasiumTextEnv):
+    """A task of survival: whoever keeps the pole up is stopped by the turn limit."""
+
+    id = "tests/Cart-v0"
+    gymnasium_id = "CartPole-v1"
+    success_return = 10.0
+    role = "Balance."
+    action_help = "left or right"
+
+    def render_observation(self, observation: Any, env: Any, info: Mapping[str, Any]) -> str:
+        return " ".join(f"{value:.3f}" for value in observation)
+
+    def parse_action(self, text: str, env: Any) -> int | None:
+        return {"left": 0, "right": 1}.get(text)
+
+
+@pytest.mark.parametrize(("turns", "solved"), [(8, False), (10, True), (12, True)])
+@pytest.mark.parametrize("reward", ["score", "success10"])
+def test_a_return_that_is_reached_is_success_also_at_the_turn_limit(turns: int, solved: bool, reward: str) -> None:
+    env = open_env(CartEnv, max_turns=turns, reward=reward)
+    (episode,) = env.reset_many([env.pool.ids[0]], [0])
+    paid = []
+    while not episode.over:
+        (episode,) = env.step_many([episode], ["left" if episode.turn % 2 else "right"])
+        paid.append(episode.reward)
+    assert episode.turn == turns and episode.view.success is solved
+    assert sum(paid) == pytest.approx(turns if reward == "score" else SUCCESS_REWARD * solved)

@@ -13,6 +13,7 @@ import pytest
 
 import fedagentgym
 from fedagentgym.agents.model.loading import make_tiny_model
+from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.bridges.trl import (
     RolloutFunction,
@@ -142,6 +143,19 @@ def test_what_cannot_be_trained_so_is_refused(guess: Any) -> None:
         RolloutFunction(guess, {"context": "window"})
     with pytest.raises(OptionError, match="constrained"):
         RolloutFunction(guess, {"decoding": {"constrained": True}})
+    for unused in (
+        {"model": "smollm2"},
+        {"adapter": {"rank": 8}},
+        {"harness": {"command": ["play"]}},
+        {"name": "endpoint", "model": "x"},
+        {"options": {"noise": 0.5}},
+        {"rollouts": "vllm"},
+        AgentSettings(name="expert"),
+        AgentSettings(device="cpu"),
+    ):
+        with pytest.raises(OptionError, match=r"leave it out|does not use"):
+            RolloutFunction(guess, unused)
+    assert RolloutFunction(guess, AgentSettings(history=1)).settings.name == "trl"
     assert find_group_tasks(["a", "a", "b", "b", "b", "b"], 2) == ["a", "b", "b"]
     with pytest.raises(OptionError, match="whole groups"):
         find_group_tasks(["a", "a", "b"], 2)

@@ -362,3 +362,14 @@ def test_a_client_of_weight_zero_counts_for_nothing() -> None:
     mean.add({"a": np.full(2, 9.0, np.float32)}, 0.0)
     mean.add({"a": np.ones(2, np.float32)}, 2.0)
     assert mean.compute()["a"].tolist() == [1.0, 1.0]
+
+
+@given(trim=st.integers(0, 49), count=st.integers(1, 120))
+@settings(max_examples=60, deadline=None)
+def test_a_trimmed_mean_cuts_the_share_that_was_written(trim: int, count: int) -> None:
+    """Hundredths of up to 120 clients: a product like 0.29 * 100 is below its whole number in binary."""
+    values = [float(number**2) for number in range(count)]
+    state = ServerState({"w": np.zeros(1, dtype=np.float64)})
+    found = apply(TrimmedMean(trim=trim / 100), state, [{"w": np.array([value])} for value in values])
+    cut = trim * count // 100
+    assert found.parameters["w"][0] == pytest.approx(np.mean(values[cut : count - cut]))

@@ -55,6 +55,14 @@ _RETRY_STATUSES = (408, 409, 425, 429, 500, 502, 503, 504, 529)
 _REFUSALS = (400, 422)
 _REPLACED = {"max_tokens": "max_completion_tokens"}
 """Parameters that newer servers call by another name, with this name."""
+_ABOUT_A_VALUE = re.compile(
+    r"too (?:large|long|high|big|small|low|many)|context (?:length|window)|exceed|must be|reduce the|out of range|greater|less",
+    re.IGNORECASE,
+)
+_UNSUPPORTED = re.compile(
+    r"unsupported|not support|n't support|unknown|unrecogni[sz]ed|unexpected|not (?:permitted|allowed|accepted)|deprecated",
+    re.IGNORECASE,
+)
 _OPTIONAL = ("seed", "top_p", "temperature", "max_tokens", "max_completion_tokens")
 """Parameters that a model may refuse and an evaluation can omit."""
 _MAX_ERROR_LENGTH = 10_000
@@ -263,7 +271,10 @@ class _Refusal(NamedTuple):
     parameter: object
 
     def find_refused(self, request: Mapping[str, Any]) -> str | None:
-        """Return the optional parameter of a request that the refusal names; None if it names none."""
+        """Return the optional parameter of a request that the server does not take; None if the refusal names none, or is about
+        the parameter's value or the length of the prompt: then leaving it out would change what was asked for."""
+        if _ABOUT_A_VALUE.search(self.text) and not _UNSUPPORTED.search(self.text):
+            return None
         sent = [name for name in _OPTIONAL if name in request]
         if self.parameter in sent:
             return str(self.parameter)

@@ -183,13 +183,20 @@ class MixtureOptions(EnvOptions):
         if self.members is not None:
             return read_members(self.members)
         kinds = DEFAULT_KINDS if self.kinds is None else self.kinds
-        if not isinstance(kinds, list | tuple) or not kinds or len(set(map(str, kinds))) != len(kinds):
+        if (
+            not isinstance(kinds, list | tuple)
+            or not kinds
+            or not all(isinstance(kind, str) for kind in kinds)
+            or len(set(kinds)) != len(kinds)
+        ):
             raise OptionError(f"kinds must be a list of different names among {join_names(KINDS)}, got {kinds!r}")
         for kind in kinds:
             if kind not in KINDS:
                 raise unknown_name_error("kind", kind, KINDS)
         if self.verifier is not None and "math" not in kinds:
             raise OptionError("verifier= is for mathematics, and kinds has no math")
+        if self.sandbox is not None and "code" not in kinds:
+            raise OptionError("sandbox= is for programs, and kinds has no code")
         own: dict[str, dict[str, Any]] = {"code": {"sandbox": self.sandbox}}
         if self.verifier is not None:
             own["math"] = {"verifier": self.verifier}

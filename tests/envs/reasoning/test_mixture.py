@@ -52,7 +52,19 @@ def test_a_client_of_one_kind_knows_one_accuracy() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"kinds": ()}, {"kinds": ("math", "math")}, {"kinds": "math"}, {"kinds": ("moth",)}, {"variant": {}}]
+    "options",
+    [
+        {"kinds": ()},
+        {"kinds": ("math", "math")},
+        {"kinds": "math"},
+        {"kinds": ("moth",)},
+        {"kinds": [{"name": "math"}]},
+        {"kinds": [["math"]]},
+        {"kinds": [3, None]},
+        {"kinds": ["math"], "sandbox": {"network": ["none"]}},
+        {"kinds": ["qa"], "verifier": "math-verify"},
+        {"variant": {}},
+    ],
 )
 def test_bad_options_are_one_sentence(options: dict[str, Any]) -> None:
     with pytest.raises(FedAgentGymError):
