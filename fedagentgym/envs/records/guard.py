@@ -98,9 +98,11 @@ _PARTS = split_words(
 _MASTER = frozenset(("sqlite_master", "sqlite_schema"))
 _TOKEN = re.compile(
     r"""'(?:[^']|'')*(?:'|\Z)|"(?:[^"]|"")*(?:"|\Z)|`(?:[^`]|``)*(?:`|\Z)|\[[^\]]*(?:\]|\Z)"""
-    r"""|--[^\n]*|/\*.*?(?:\*/|\Z)|[^\W\d]\w*|\S""",
+    r"""|--[^\n]*|/\*.*?(?:\*/|\Z)|[a-zA-Z_\x80-\U0010ffff][\w$\x80-\U0010ffff]*|\S""",
     re.DOTALL,
 )
+"""A name or text in quotes, a comment, a word as SQLite delimits it, or another sign."""
+_QUOTES = ("'", '"', "`", "[")
 _DATES = ("date", "time", "datetime", "julianday", "strftime")
 _PRESENT = frozenset(("now", "subsec", "subsecond"))
 """Arguments by which date functions mean the present moment; so does a missing argument."""
@@ -273,9 +275,8 @@ class Database:
         tokens = _list_tokens(text) if "explain" in text.lower() or "now" in text.lower() else []
         if tokens[:1] == ["explain"]:
             raise QueryError("A query begins with SELECT or WITH .")
-        if any(token[0] == "'" and token[1:-1].strip().lower() == "now" for token in tokens) and set(_DATES) & set(
-            tokens
-        ):
+        called = any(token in _DATES and after == "(" for token, after in pairwise(tokens))
+        if called and any(token[0] == "'" and token[1:-1].strip().lower() == "now" for token in tokens):
             raise QueryError(_NO_PRESENT)
         with suppress(_MoreRows):
             self._run(f"EXPLAIN {text.strip().rstrip(';')}", Budget(), 0, trusted=True)
@@ -519,8 +520,21 @@ def count_calls(sql: str) -> int:
 
 def _list_tokens(sql: str) -> list[str]:
     """The tokens of a query without its comments, names without quotes and in lower case."""
-    found = (token for token in _TOKEN.findall(sql) if not token.startswith(("--", "/*")))
-    return [token if token[0] == "'" else unquote(token) or token for token in found]
+    return [token if token[0] == "'" else unquote(token) or token for token in _split(sql)]
+
+
+def list_words(sql: str) -> list[str]:
+    """The words and signs of a query in lower case, without names in quotes, texts and comments.
+
+    >>> list_words("SELECT [group by], 'or' FROM `order` -- having")
+    ['select', ',', 'from']
+    """
+    return [token.lower() for token in _split(sql) if not token.startswith(_QUOTES)]
+
+
+def _split(sql: str) -> list[str]:
+    """The tokens of a query as they are written, without its comments."""
+    return [token for token in _TOKEN.findall(sql) if not token.startswith(("--", "/*"))]
 
 
 def _weigh(tokens: Sequence[str], weights: dict[str, int], own: str) -> int:
@@ -558,6 +572,6 @@ def _find_bodies(tokens: Sequence[str]) -> list[tuple[str, int, int]]:
 
 def unquote(token: str) -> str:
     """A name without its quotes, in lower case."""
-    if token.startswith(("'", '"', "`", "[")):
+    if token.startswith(_QUOTES):
         return token[1:-1].replace(token[0] * 2, token[0]).lower()
     return token.lower()

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fedagentgym
-from fedagentgym.base.errors import DataError, FedAgentGymError
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.envs import open_env
+from fedagentgym.envs.records.env import RecordsOptions
 from fedagentgym.envs.records.loading import find_kind, is_ordered, rate_query
 from fedagentgym.testing import check_env
 
@@ -142,6 +146,34 @@ def test_an_answer_is_checked_on_other_rows(layout: str, request: pytest.Fixture
 def test_clients_by_a_field_of_ones_own(own: Path) -> None:
     split = fedagentgym.federate(RECORDS, partition="natural", by="station", env={"data": str(own)})
     assert len(split) == 3 and {len(client.pool) for client in split} <= {5, 6, 7}
+
+
+def test_every_option_of_tasks_acts_beside_own_data_or_is_refused(own: Path) -> None:
+    """Training tasks are drawn with the seed and stay in order, as those of other loaded data."""
+    given: dict[str, dict[str, Any]] = {
+        "size": {"size": "tiny"},
+        "categories": {"categories": "kind"},
+        "seed": {"train_tasks": 7, "seed": 1},
+        "train_tasks": {"train_tasks": 7},
+    }
+    assert set(given) == {name for name, mark in RecordsOptions.get_marks().items() if mark == "task"}
+    digests = {open_env(RECORDS, data=str(own)).pool.digest}
+    for options in given.values():
+        try:
+            digests.add(open_env(RECORDS, data=str(own), **options).pool.digest)
+        except OptionError as error:
+            assert "leave it out, or data=" in str(error)
+    assert len(digests) == len(given)
+    every, some, other = (
+        [task.payload.question for task in open_env(RECORDS, data=str(own), **options).pool]
+        for options in ({}, given["train_tasks"], given["seed"])
+    )
+    assert len(some) == len(other) == 7 and some != other and some == [one for one in every if one in some]
+    assert open_env(RECORDS, data=str(own), train_tasks=7).split_sizes() | {"train": 20} == {
+        **open_env(RECORDS, data=str(own)).split_sizes()
+    }
+    with pytest.raises(OptionError, match="train_tasks must be at most 20, the training tasks of the data; got 21"):
+        open_env(RECORDS, data=str(own), train_tasks=21)
 
 
 def test_variants_and_the_tiny_form_are_for_generated_databases(own: Path) -> None:
@@ -353,3 +385,48 @@ def test_a_changed_file_is_read_anew(own: Path) -> None:
 )
 def test_what_a_query_is_like(query: str, kind: str, ordered: bool) -> None:
     assert find_kind(query) == kind and is_ordered(query) is ordered and 0 <= rate_query(query) <= 1
+
+
+CLAUSES = ("order by", "group", "having", "join", "limit", "distinct", "select", "and", "or", "count(", "(", ")", "x")
+QUOTES = ("'{}'", '"{}"', "`{}`", "[{}]", "/* {} */", "-- {}\n")
+
+
+@given(st.lists(st.builds(str.format, st.sampled_from(QUOTES), st.sampled_from(CLAUSES)), min_size=3, max_size=3))
+def test_names_texts_and_comments_say_nothing_about_a_query(names: list[str]) -> None:
+    plain = "SELECT {}, count(*) FROM t JOIN {} ON a = b WHERE a > 3 AND {} LIKE c GROUP BY a"
+    for form in (plain, f"{plain} ORDER BY a"):
+        query, usual = form.format(*names), form.format("a", "b", "c")
+        assert find_kind(query) == "group" and is_ordered(query) is (form != plain)
+        assert rate_query(query) == rate_query(usual)
+
+
+@pytest.mark.parametrize("name", ["order1", "order$", "\u20acorder", "order\u20ac", "\xa0order", "count", "`count`"])
+def test_a_part_of_a_name_is_no_word(name: str) -> None:
+    """SQLite takes each of these as one name."""
+    connection = sqlite3.connect(":memory:")
+    connection.execute(f"CREATE TABLE t ({name} INT)")
+    query = f"SELECT {name} FROM t"
+    connection.execute(query)
+    assert not is_ordered(query) and find_kind(query) == "filter" and rate_query(query) == 0
+
+
+@pytest.mark.parametrize("name", ["`order`", "[Order ID]", '"order by"', "order_/* order by 1 */"])
+def test_an_order_is_asked_for_by_a_clause_and_not_by_a_name(name: str, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "own.db")) as connection:
+        connection.execute(f"CREATE TABLE {name} (amount INT)")
+        connection.executemany(f"INSERT INTO {name} VALUES (?)", [(n * 7 % 50,) for n in range(60)])
+        connection.commit()
+    query = f"SELECT amount FROM {name} WHERE amount > 10"
+    (tmp_path / "questions.jsonl").write_text(json.dumps({"question": "Which amounts?", "query": query}))
+    env = open_env(RECORDS, data=str(tmp_path))
+    env.reset(seed=0)
+    assert env.step(f"answer[{query} ORDER BY amount]")[1] == 1.0
+
+
+def test_a_date_beside_the_text_now_is_no_present_moment(own: Path) -> None:
+    with closing(sqlite3.connect(own / "ward.db")) as connection:
+        connection.execute("CREATE TABLE seen (date TEXT, urgency TEXT)")
+    (own / "questions.jsonl").write_text(
+        json.dumps({"question": "When?", "query": "SELECT date FROM seen WHERE urgency = 'now'"})
+    )
+    assert len(open_env(RECORDS, data=str(own)).pool) == 1
