@@ -11,12 +11,13 @@ Questions of a `dev` file are in the split `test`, and every twentieth question 
 questions without a split are training questions, except every tenth, which is in `val`.
 
 Every gold query is prepared when a folder is read. A query that is wrong, or would give other rows later, is an error in
-your own questions; in published files its question is left out with a warning.
+your own questions; in published files its question is left out with a warning. A copy of every database with other rows is
+made then too, so that a database which cannot be copied is an error at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import lru_cache
 from itertools import pairwise
@@ -149,6 +150,7 @@ def read_folder(folder: Path, *stamps: tuple[str | Path, tuple[int, int, int]]) 
                 row = row._replace(split="val" if counted % EVERY["own" if own else "files"] == 0 else "train")
             rows.append(row)
     faults = find_faults(rows, databases)
+    try_copies(dict.fromkeys(row.task.database for row in rows), databases)
     if faults:
         place, fault = next(iter(faults.items()))
         if place.startswith(format_path(folder / QUESTIONS)):
@@ -164,19 +166,56 @@ def read_folder(folder: Path, *stamps: tuple[str | Path, tuple[int, int, int]]) 
 
 
 def find_faults(rows: Sequence[Row], databases: Mapping[str, Sequence[Path]]) -> dict[str, str]:
-    """The places of gold queries that are wrong, or would give other rows later, each with the reason."""
+    """The places of gold queries that are wrong, or would give other rows later, each with the reason.
+
+    Every file of a database is opened, and queries are also prepared on further files whose tables differ from the first's.
+    """
     by_database: dict[str, list[Row]] = {}
     for row in rows:
         by_database.setdefault(row.task.database, []).append(row)
     faults: dict[str, str] = {}
     for name, own in by_database.items():
-        with closing(Database.open(databases[name][0])) as database:
-            for row in own:
-                try:
-                    database.check_gold(row.task.query)
-                except QueryError as error:
-                    faults[row.place] = str(error)
+        usual: Mapping[str, str] | None = None
+        for file in databases[name]:
+            with closing(Database.open(file)) as database:
+                if database.statements == usual:
+                    continue
+                for row in own:
+                    try:
+                        database.check_gold(row.task.query)
+                    except QueryError as error:
+                        faults.setdefault(row.place, f"{error}{'' if usual is None else f' (in {file.name})'}")
+                usual = database.statements if usual is None else usual
     return faults
+
+
+def try_copies(names: Iterable[str], databases: Mapping[str, Sequence[Path]]) -> None:
+    """Make one copy of every database with a single file, as answers are checked on, and warn of what no copy changes."""
+    large: list[str] = []
+    unchanged: list[str] = []
+    for name in names:
+        file, *further = databases[name]
+        if further:
+            continue
+        copy = Database.copy(file, COPIES[0], stream(0, "records", "copy", 0), MAX_COPIED)
+        if copy is None:
+            large.append(file.name)
+            continue
+        unchanged += [f"{table} of {file.name}: {reason}" for table, reason in copy.unchanged.items()]
+        copy.close()
+    if large:
+        log.warning(
+            "%s of the databases are too large for copies with other rows, so that a constant can be a right answer;"
+            " the first: %s",
+            len(large),
+            large[0],
+        )
+    if unchanged:
+        log.warning(
+            "%s of the tables cannot be changed in copies, so that a constant can be a right answer; the first, %s",
+            len(unchanged),
+            unchanged[0],
+        )
 
 
 def _read_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
