@@ -148,8 +148,16 @@ class RecordsOptions(EnvOptions):
     categories: Literal["domain", "kind"] = task(
         "domain", description="category of a task: domain, its domain or database; kind, its kind of query"
     )
-    seed: int = task(0, description="seed of the rows, and of the order of the questions")
-    train_tasks: int | None = task(None, ge=1, description="number of training tasks; null: the usual number")
+    seed: int = task(
+        0,
+        description="seed of generated rows and of the order of their questions, and of `train_tasks` in your own data",
+    )
+    train_tasks: int | None = task(
+        None,
+        ge=1,
+        description="number of training tasks, drawn with the seed from your own data; null: all of your own, or the usual"
+        " number of generated ones",
+    )
     data: str | None = local(
         None,
         description="folder of your own databases: Spider's or BIRD's layout, or SQLite files with a questions.jsonl; null:"
@@ -220,7 +228,9 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
     def load_pool(self, split: str) -> TaskPool:
         chosen = self.options
         if chosen.data is not None:
-            return load_records(Path(chosen.data), split, self.splits, chosen.categories, self.id)
+            return load_records(
+                Path(chosen.data), split, self.splits, chosen.categories, self.id, chosen.train_tasks, chosen.seed
+            )
         sizes = dict(SIZES[chosen.size])
         if chosen.train_tasks is not None:
             sizes["train"] = chosen.train_tasks

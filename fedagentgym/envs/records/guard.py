@@ -98,9 +98,11 @@ _PARTS = split_words(
 _MASTER = frozenset(("sqlite_master", "sqlite_schema"))
 _TOKEN = re.compile(
     r"""'(?:[^']|'')*(?:'|\Z)|"(?:[^"]|"")*(?:"|\Z)|`(?:[^`]|``)*(?:`|\Z)|\[[^\]]*(?:\]|\Z)"""
-    r"""|--[^\n]*|/\*.*?(?:\*/|\Z)|[^\W\d]\w*|\S""",
+    r"""|--[^\n]*|/\*.*?(?:\*/|\Z)|[a-zA-Z_\x80-\U0010ffff][\w$\x80-\U0010ffff]*|\S""",
     re.DOTALL,
 )
+"""A name or text in quotes, a comment, a word as SQLite delimits it, or another sign."""
+_QUOTES = ("'", '"', "`", "[")
 _DATES = ("date", "time", "datetime", "julianday", "strftime")
 _PRESENT = frozenset(("now", "subsec", "subsecond"))
 """Arguments by which date functions mean the present moment; so does a missing argument."""
@@ -174,6 +176,7 @@ class Database:
             connection.create_function(name, 2, partial(_strip, name, strip), deterministic=True)
         self._refused, self._trusted = "", False
         self._golds: dict[str, Result] = {}
+        self.unchanged: Mapping[str, str] = {}
         connection.set_authorizer(self._authorize)
 
     @classmethod
@@ -199,15 +202,17 @@ class Database:
         """A copy of a file in memory with other rows; None if the file has more than `most` rows, or is too large.
 
         Each row is kept with the probability `share`, and the values of every column that is no key and not unique are
-        shuffled. Triggers would react to this and are dropped; the inner tables of a full-text index stay as they are.
+        shuffled, unless that would break a constraint. Triggers would react to this and are dropped. Tables that cannot be
+        changed are in `unchanged`, each with the reason.
         """
         try:
             if path.stat().st_size > MAX_COPIED_BYTES:
                 return None
             file, connection = connect_file(path), connect_memory(cached_statements=0)
+            connection.text_factory = _decode
             with closing(file):
-                tables = _list_tables(file)
-                if sum(file.execute(f"SELECT count(*) FROM {quote(table)}").fetchone()[0] for table in tables) > most:
+                tables, unchanged = _list_tables(file), {}
+                if sum(_count_rows(file, table) for table in tables) > most:
                     return None
                 file.backup(connection)
             connection.execute("PRAGMA foreign_keys = OFF")
@@ -215,9 +220,18 @@ class Database:
             for (trigger,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
                 connection.execute(f"DROP TRIGGER {quote(trigger)}")
             for table in tables:
-                with suppress(sqlite3.OperationalError):  # a table without row numbers stays as it is
+                try:
                     _change_rows(connection, table, share, draw)
-            return cls(connection, "own")
+                except (sqlite3.OperationalError, sqlite3.IntegrityError) as error:
+                    unchanged[table] = " ".join(str(error).split())
+            for table in _list_virtual(connection):
+                try:
+                    _change_virtual(connection, table, share, draw)
+                except sqlite3.Error as error:
+                    unchanged[table] = " ".join(str(error).split())
+            copy = cls(connection, "own")
+            copy.unchanged = unchanged
+            return copy
         except (sqlite3.Error, OSError) as error:
             raise DataError(f"cannot copy the SQLite database {format_path(path)}: {error}") from error
 
@@ -273,9 +287,8 @@ class Database:
         tokens = _list_tokens(text) if "explain" in text.lower() or "now" in text.lower() else []
         if tokens[:1] == ["explain"]:
             raise QueryError("A query begins with SELECT or WITH .")
-        if any(token[0] == "'" and token[1:-1].strip().lower() == "now" for token in tokens) and set(_DATES) & set(
-            tokens
-        ):
+        called = any(token in _DATES and after == "(" for token, after in pairwise(tokens))
+        if called and any(token[0] == "'" and token[1:-1].strip().lower() == "now" for token in tokens):
             raise QueryError(_NO_PRESENT)
         with suppress(_MoreRows):
             self._run(f"EXPLAIN {text.strip().rstrip(';')}", Budget(), 0, trusted=True)
@@ -363,8 +376,12 @@ def connect_file(path: Path) -> sqlite3.Connection:
             )
     address = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
     connection = sqlite3.connect(address, uri=True, check_same_thread=False, isolation_level=None, cached_statements=0)
-    connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+    connection.text_factory = _decode
     return connection
+
+
+def _decode(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
 
 
 def _begins_with(file: Path, begins: bytes) -> bool:
@@ -413,13 +430,26 @@ def quote(name: str) -> str:
 
 def _list_tables(connection: sqlite3.Connection) -> list[str]:
     """The tables, without virtual tables and the inner tables of their indexes."""
-    made = {
-        name: sql or ""
-        for name, sql in connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
-        if not name.startswith("sqlite_")
-    }
+    made = _read_statements(connection)
     inner = _list_inner(made)
     return [name for name, sql in made.items() if not _is_virtual(sql) and name not in inner]
+
+
+def _list_virtual(connection: sqlite3.Connection) -> list[str]:
+    return [name for name, sql in _read_statements(connection).items() if _is_virtual(sql)]
+
+
+def _read_statements(connection: sqlite3.Connection) -> dict[str, str]:
+    """The tables, each with the statement that makes it."""
+    found = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
+    return {name: sql or "" for name, sql in found if not name.startswith("sqlite_")}
+
+
+def _count_rows(connection: sqlite3.Connection, table: str) -> int:
+    try:
+        return int(connection.execute(f"SELECT count(*) FROM {quote(table)}").fetchone()[0])
+    except sqlite3.OperationalError:  # a table that SQLite cannot use
+        return 0
 
 
 def _is_virtual(statement: str) -> bool:
@@ -432,28 +462,121 @@ def _list_inner(statements: Mapping[str, str]) -> set[str]:
     return {f"{name}_{part}" for name in virtual for part in _PARTS}
 
 
+def _change_virtual(connection: sqlite3.Connection, table: str, share: float, draw: Stream) -> None:
+    """Change the rows of a full-text index, or fit one that has its texts in another table to that table's new rows."""
+    tokens = _list_tokens(_read_statements(connection)[table])
+    if not {"fts3", "fts4", "fts5"} & set(tokens):
+        raise sqlite3.NotSupportedError("it is a virtual table that is no full-text index")
+    if ("content", "=") in pairwise(tokens):
+        connection.execute(f"INSERT INTO {quote(table)} ({quote(table)}) VALUES ('rebuild')")
+    else:
+        _change_rows(connection, table, share, draw)
+
+
 def _change_rows(connection: sqlite3.Connection, table: str, share: float, draw: Stream) -> None:
-    """Drop rows of a table, and shuffle the values of its columns among the other rows."""
-    name = quote(table)
-    rows = [row for (row,) in connection.execute(f"SELECT rowid FROM {name} ORDER BY rowid")]
-    gone = (draw.uniform(len(rows)) >= share).tolist() if rows else []
-    connection.executemany(
-        f"DELETE FROM {name} WHERE rowid = ?", [(row,) for row, out in zip(rows, gone, strict=True) if out]
-    )
-    kept = [row for row, out in zip(rows, gone, strict=True) if not out]
-    unique: set[str | None] = set()
-    for _, index, is_unique, *_ in connection.execute(f"PRAGMA index_list({name})").fetchall():
+    """Drop rows of a table, and shuffle the values of its columns among the other rows, if no constraint forbids it.
+
+    The rows are put aside into a database of their own, from which the table is filled again. So values keep their bytes,
+    and no row needs a name. A table that cannot be filled stays as it is, which is an error.
+    """
+    connection.execute("ATTACH ':memory:' AS aside")
+    try:
+        connection.execute(f"SELECT NULL FROM main.{quote(table)} LIMIT 0")  # an error if no text can name the table
+        columns = [column for _, column, *_ in connection.execute(f"PRAGMA main.table_info({quote(table)})")]
+        stored = [*_find_row_id(connection, table), *map(quote, columns)]
+        number = _put_aside(connection, table, stored)
+        gone = (draw.uniform(number) >= share).tolist() if number else []
+        kept = [row for row, out in enumerate(gone, start=1) if not out]
+        fixed = _list_fixed(connection, table)
+        dealt = {
+            quote(column): [kept[place] for place in draw.permutation(len(kept)).tolist()]
+            for column in columns
+            if column not in fixed and kept
+        }
+
+        def fill(shuffled: Sequence[str]) -> None:
+            _fill(connection, table, stored, kept, {column: dealt[column] for column in shuffled})
+
+        def shuffle(before: list[str], more: list[str]) -> list[str]:
+            """The columns that are shuffled after all attempts to add more."""
+            try:
+                fill([*before, *more])
+            except sqlite3.Error:
+                half = len(more) // 2
+                return shuffle(shuffle(before, more[:half]), more[half:]) if half else before
+            return [*before, *more]
+
+        if not (dealt and shuffle([], list(dealt))):
+            fill(())
+    finally:
+        connection.execute("DETACH aside")
+
+
+def _find_row_id(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
+    """A name of a table's row id that none of its columns has; none if there is no such name, or no row id."""
+    columns = {column.lower() for _, column, *_ in connection.execute(f"PRAGMA main.table_xinfo({quote(table)})")}
+    free = [name for name in ("rowid", "oid", "_rowid_") if name not in columns][:1]
+    try:
+        connection.execute(f"SELECT {', '.join(free) or 'NULL'} FROM main.{quote(table)} LIMIT 0")
+    except sqlite3.OperationalError:  # a table WITHOUT ROWID
+        return ()
+    return tuple(free)
+
+
+def _list_fixed(connection: sqlite3.Connection, table: str) -> set[str]:
+    """The columns of the keys and the unique indexes of a table."""
+    found = {column for _, column, *_, key in connection.execute(f"PRAGMA main.table_info({quote(table)})") if key}
+    for _, index, is_unique, *_ in connection.execute(f"PRAGMA main.index_list({quote(table)})").fetchall():
         if is_unique:
-            columns = {column for _, _, column in connection.execute(f"PRAGMA index_info({quote(index)})")}
-            if None in columns:  # an index on an expression
-                connection.execute(f"DROP INDEX {quote(index)}")
-            unique |= columns
-    own = [(column, key) for _, column, _, _, _, key in connection.execute(f"PRAGMA table_info({name})")]
-    for column, key in own:
-        if not key and column not in unique and kept:
-            values = [value for (value,) in connection.execute(f"SELECT {quote(column)} FROM {name} ORDER BY rowid")]
-            dealt = zip((values[place] for place in draw.permutation(len(values)).tolist()), kept, strict=True)
-            connection.executemany(f"UPDATE {name} SET {quote(column)} = ? WHERE rowid = ?", list(dealt))
+            found |= {column for _, _, column in connection.execute(f"PRAGMA main.index_info({quote(index)})")}
+    return found
+
+
+def _put_aside(connection: sqlite3.Connection, table: str, stored: Sequence[str]) -> int:
+    """Number the rows of a table in their own order, and return how many there are."""
+    names = ", ".join(f"c{place}" for place in range(len(stored)))
+    order = "NOT INDEXED" if stored[0].startswith('"') else f"ORDER BY own.{stored[0]}"
+    connection.execute(f"CREATE TABLE aside.was (n INTEGER PRIMARY KEY, {names})")
+    connection.execute(
+        f"INSERT INTO aside.was ({names}) SELECT {', '.join(f'own.{name}' for name in stored)}"
+        f" FROM main.{quote(table)} AS own {order}"
+    )
+    return int(connection.execute("SELECT count(*) FROM aside.was").fetchone()[0])
+
+
+def _fill(
+    connection: sqlite3.Connection,
+    table: str,
+    stored: Sequence[str],
+    kept: Sequence[int],
+    shuffled: Mapping[str, Sequence[int]],
+) -> None:
+    """Fill a table with the rows that are kept, with values of other rows in the shuffled columns; all or nothing."""
+    places = {column: f"p{place}" for place, column in enumerate(shuffled)}
+    names = "".join(f", {place}" for place in places.values())
+    connection.execute("DROP TABLE IF EXISTS aside.dealt")
+    connection.execute(f"CREATE TABLE aside.dealt (n INTEGER PRIMARY KEY{names})")
+    connection.execute("BEGIN")
+    try:
+        connection.executemany(
+            f"INSERT INTO aside.dealt VALUES (?{', ?' * len(places)})", zip(kept, *shuffled.values(), strict=True)
+        )
+        values = (
+            f"(SELECT c{number} FROM aside.was WHERE n = dealt.{places[column]})"
+            if column in places
+            else f"was.c{number}"
+            for number, column in enumerate(stored)
+        )
+        connection.execute(f"DELETE FROM main.{quote(table)}")
+        connection.execute(
+            f"INSERT OR ABORT INTO main.{quote(table)} ({', '.join(stored)}) SELECT {', '.join(values)}"
+            f" FROM aside.dealt AS dealt JOIN aside.was AS was ON was.n = dealt.n ORDER BY dealt.n"
+        )
+        connection.execute("COMMIT")
+    except sqlite3.Error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def shorten(text: str, most: int) -> str:
@@ -519,8 +642,21 @@ def count_calls(sql: str) -> int:
 
 def _list_tokens(sql: str) -> list[str]:
     """The tokens of a query without its comments, names without quotes and in lower case."""
-    found = (token for token in _TOKEN.findall(sql) if not token.startswith(("--", "/*")))
-    return [token if token[0] == "'" else unquote(token) or token for token in found]
+    return [token if token[0] == "'" else unquote(token) or token for token in _split(sql)]
+
+
+def list_words(sql: str) -> list[str]:
+    """The words and signs of a query in lower case, without names in quotes, texts and comments.
+
+    >>> list_words("SELECT [group by], 'or' FROM `order` -- having")
+    ['select', ',', 'from']
+    """
+    return [token.lower() for token in _split(sql) if not token.startswith(_QUOTES)]
+
+
+def _split(sql: str) -> list[str]:
+    """The tokens of a query as they are written, without its comments."""
+    return [token for token in _TOKEN.findall(sql) if not token.startswith(("--", "/*"))]
 
 
 def _weigh(tokens: Sequence[str], weights: dict[str, int], own: str) -> int:
@@ -558,6 +694,6 @@ def _find_bodies(tokens: Sequence[str]) -> list[tuple[str, int, int]]:
 
 def unquote(token: str) -> str:
     """A name without its quotes, in lower case."""
-    if token.startswith(("'", '"', "`", "[")):
+    if token.startswith(_QUOTES):
         return token[1:-1].replace(token[0] * 2, token[0]).lower()
     return token.lower()

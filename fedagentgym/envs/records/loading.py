@@ -11,25 +11,26 @@ Questions of a `dev` file are in the split `test`, and every twentieth question 
 questions without a split are training questions, except every tenth, which is in `val`.
 
 Every gold query is prepared when a folder is read. A query that is wrong, or would give other rows later, is an error in
-your own questions; in published files its question is left out with a warning.
+your own questions; in published files its question is left out with a warning. A copy of every database with other rows is
+made then too, so that a database which cannot be copied is an error at once.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedagentgym.base.encoding import file_digest
-from fedagentgym.base.errors import DataError, show_value, unknown_name_error
+from fedagentgym.base.errors import DataError, OptionError, show_value, unknown_name_error
 from fedagentgym.base.files import format_path, read_json, read_jsonl, stamp_file
 from fedagentgym.base.process import get_logger
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.records.guard import Database, QueryError
+from fedagentgym.envs.records.guard import Database, QueryError, list_words
 from fedagentgym.envs.records.questions import RecordsTask, strip_task
 from fedagentgym.envs.records.sites import remember
 from fedagentgym.envs.tasks import is_value, make_task_id
@@ -78,9 +79,19 @@ class Row(NamedTuple):
     place: str
 
 
-def load_records(folder: Path, split: str, splits: Sequence[str], categories: str, env_id: str) -> TaskPool:
-    """The pool of a split of your own folder."""
+def load_records(
+    folder: Path,
+    split: str,
+    splits: Sequence[str],
+    categories: str,
+    env_id: str,
+    train_tasks: int | None = None,
+    seed: int = 0,
+) -> TaskPool:
+    """The pool of a split of your own folder, with all its training tasks, or as many as are drawn with the seed."""
     rows = read_folder(folder, *_stamp(folder))
+    if train_tasks is not None:
+        rows = _draw_training(rows, train_tasks, seed)
     wanted = list(splits) if split == "all" else [split]
     records: list[dict[str, Any]] = []
     for part in wanted:
@@ -96,8 +107,20 @@ def load_records(folder: Path, split: str, splits: Sequence[str], categories: st
             for number, row in enumerate(own)
         ]
     pool = TaskPool.from_records(records, env=env_id, split=split, strip=strip_task)
+    if train_tasks is not None:
+        pool.source |= {"train_tasks": train_tasks, "seed": seed}
     pool.source["databases"] = identify_databases(folder, sorted({record["payload"].database for record in records}))
     return pool
+
+
+def _draw_training(rows: Sequence[Row], number: int, seed: int) -> tuple[Row, ...]:
+    """The rows with that many of the training rows, which stay in the order of the files."""
+    training = [place for place, row in enumerate(rows) if row.split == "train"]
+    if number > len(training):
+        raise OptionError(f"train_tasks must be at most {len(training)}, the training tasks of the data; got {number}")
+    order = stream(seed, "train_tasks").permutation(len(training)).tolist()
+    kept = {training[place] for place in order[:number]}
+    return tuple(row for place, row in enumerate(rows) if row.split != "train" or place in kept)
 
 
 def _stamp(folder: Path) -> tuple[tuple[str | Path, tuple[int, int, int]], ...]:
@@ -127,6 +150,7 @@ def read_folder(folder: Path, *stamps: tuple[str | Path, tuple[int, int, int]]) 
                 row = row._replace(split="val" if counted % EVERY["own" if own else "files"] == 0 else "train")
             rows.append(row)
     faults = find_faults(rows, databases)
+    try_copies(dict.fromkeys(row.task.database for row in rows), databases)
     if faults:
         place, fault = next(iter(faults.items()))
         if place.startswith(format_path(folder / QUESTIONS)):
@@ -142,19 +166,56 @@ def read_folder(folder: Path, *stamps: tuple[str | Path, tuple[int, int, int]]) 
 
 
 def find_faults(rows: Sequence[Row], databases: Mapping[str, Sequence[Path]]) -> dict[str, str]:
-    """The places of gold queries that are wrong, or would give other rows later, each with the reason."""
+    """The places of gold queries that are wrong, or would give other rows later, each with the reason.
+
+    Every file of a database is opened, and queries are also prepared on further files whose tables differ from the first's.
+    """
     by_database: dict[str, list[Row]] = {}
     for row in rows:
         by_database.setdefault(row.task.database, []).append(row)
     faults: dict[str, str] = {}
     for name, own in by_database.items():
-        with closing(Database.open(databases[name][0])) as database:
-            for row in own:
-                try:
-                    database.check_gold(row.task.query)
-                except QueryError as error:
-                    faults[row.place] = str(error)
+        usual: Mapping[str, str] | None = None
+        for file in databases[name]:
+            with closing(Database.open(file)) as database:
+                if database.statements == usual:
+                    continue
+                for row in own:
+                    try:
+                        database.check_gold(row.task.query)
+                    except QueryError as error:
+                        faults.setdefault(row.place, f"{error}{'' if usual is None else f' (in {file.name})'}")
+                usual = database.statements if usual is None else usual
     return faults
+
+
+def try_copies(names: Iterable[str], databases: Mapping[str, Sequence[Path]]) -> None:
+    """Make one copy of every database with a single file, as answers are checked on, and warn of what no copy changes."""
+    large: list[str] = []
+    unchanged: list[str] = []
+    for name in names:
+        file, *further = databases[name]
+        if further:
+            continue
+        copy = Database.copy(file, COPIES[0], stream(0, "records", "copy", 0), MAX_COPIED)
+        if copy is None:
+            large.append(file.name)
+            continue
+        unchanged += [f"{table} of {file.name}: {reason}" for table, reason in copy.unchanged.items()]
+        copy.close()
+    if large:
+        log.warning(
+            "%s of the databases are too large for copies with other rows, so that a constant can be a right answer;"
+            " the first: %s",
+            len(large),
+            large[0],
+        )
+    if unchanged:
+        log.warning(
+            "%s of the tables cannot be changed in copies, so that a constant can be a right answer; the first, %s",
+            len(unchanged),
+            unchanged[0],
+        )
 
 
 def _read_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -200,16 +261,10 @@ def _read_row(given: Mapping[str, Any], place: str, split: str, databases: Mappi
 
 # ---- what a query is like ---------------------------------------------------------------------------------------------
 
-_WORDS = re.compile(r"""'(?:[^']|'')*(?:'|\Z)|"(?:[^"]|"")*(?:"|\Z)|[a-z_]+|[()]""", re.IGNORECASE)
-
-
-def _list_words(query: str) -> list[str]:
-    return [word.lower() for word in _WORDS.findall(query) if word[0] not in "'\""]
-
 
 def find_kind(query: str) -> str:
     """The kind of a query by its words: the rarest clause in it."""
-    words = _list_words(query)
+    words = list_words(query)
     if words.count("select") > 1:
         return "nested"
     for kind, word in (
@@ -221,7 +276,7 @@ def find_kind(query: str) -> str:
     ):
         if word in words:
             return kind
-    return "count" if "count" in words else "filter"
+    return "count" if ("count", "(") in pairwise(words) else "filter"
 
 
 def is_ordered(query: str) -> bool:
@@ -231,7 +286,7 @@ def is_ordered(query: str) -> bool:
     (True, False)
     """
     depth = 0
-    for word in _list_words(query):
+    for word in list_words(query):
         depth += (word == "(") - (word == ")")
         if word == "order" and depth == 0:
             return True
@@ -240,7 +295,7 @@ def is_ordered(query: str) -> bool:
 
 def rate_query(query: str) -> float:
     """Hardness in 0..1 by the words of a query, as `rate_plan` counts them."""
-    words = _list_words(query)
+    words = list_words(query)
     points = sum(words.count(word) for word in ("join", "and", "or", "group", "having", "order", "distinct"))
     return min(1.0, (points + 2 * (words.count("select") - 1)) / 8)
 

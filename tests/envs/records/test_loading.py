@@ -5,15 +5,23 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+from collections import Counter
+from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import fedagentgym
-from fedagentgym.base.errors import DataError, FedAgentGymError
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
+from fedagentgym.base.streams import stream
 from fedagentgym.envs import open_env
-from fedagentgym.envs.records.loading import find_kind, is_ordered, rate_query
+from fedagentgym.envs.records.env import RecordsOptions
+from fedagentgym.envs.records.guard import Database, quote
+from fedagentgym.envs.records.loading import find_kind, is_ordered, rate_query, read_folder
 from fedagentgym.testing import check_env
 
 RECORDS = "fedagentgym/Records-v0"
@@ -142,6 +150,34 @@ def test_an_answer_is_checked_on_other_rows(layout: str, request: pytest.Fixture
 def test_clients_by_a_field_of_ones_own(own: Path) -> None:
     split = fedagentgym.federate(RECORDS, partition="natural", by="station", env={"data": str(own)})
     assert len(split) == 3 and {len(client.pool) for client in split} <= {5, 6, 7}
+
+
+def test_every_option_of_tasks_acts_beside_own_data_or_is_refused(own: Path) -> None:
+    """Training tasks are drawn with the seed and stay in order, as those of other loaded data."""
+    given: dict[str, dict[str, Any]] = {
+        "size": {"size": "tiny"},
+        "categories": {"categories": "kind"},
+        "seed": {"train_tasks": 7, "seed": 1},
+        "train_tasks": {"train_tasks": 7},
+    }
+    assert set(given) == {name for name, mark in RecordsOptions.get_marks().items() if mark == "task"}
+    digests = {open_env(RECORDS, data=str(own)).pool.digest}
+    for options in given.values():
+        try:
+            digests.add(open_env(RECORDS, data=str(own), **options).pool.digest)
+        except OptionError as error:
+            assert "leave it out, or data=" in str(error)
+    assert len(digests) == len(given)
+    every, some, other = (
+        [task.payload.question for task in open_env(RECORDS, data=str(own), **options).pool]
+        for options in ({}, given["train_tasks"], given["seed"])
+    )
+    assert len(some) == len(other) == 7 and some != other and some == [one for one in every if one in some]
+    assert open_env(RECORDS, data=str(own), train_tasks=7).split_sizes() | {"train": 20} == {
+        **open_env(RECORDS, data=str(own)).split_sizes()
+    }
+    with pytest.raises(OptionError, match="train_tasks must be at most 20, the training tasks of the data; got 21"):
+        open_env(RECORDS, data=str(own), train_tasks=21)
 
 
 def test_variants_and_the_tiny_form_are_for_generated_databases(own: Path) -> None:
@@ -353,3 +389,226 @@ def test_a_changed_file_is_read_anew(own: Path) -> None:
 )
 def test_what_a_query_is_like(query: str, kind: str, ordered: bool) -> None:
     assert find_kind(query) == kind and is_ordered(query) is ordered and 0 <= rate_query(query) <= 1
+
+
+CLAUSES = ("order by", "group", "having", "join", "limit", "distinct", "select", "and", "or", "count(", "(", ")", "x")
+QUOTES = ("'{}'", '"{}"', "`{}`", "[{}]", "/* {} */", "-- {}\n")
+
+
+@given(st.lists(st.builds(str.format, st.sampled_from(QUOTES), st.sampled_from(CLAUSES)), min_size=3, max_size=3))
+def test_names_texts_and_comments_say_nothing_about_a_query(names: list[str]) -> None:
+    plain = "SELECT {}, count(*) FROM t JOIN {} ON a = b WHERE a > 3 AND {} LIKE c GROUP BY a"
+    for form in (plain, f"{plain} ORDER BY a"):
+        query, usual = form.format(*names), form.format("a", "b", "c")
+        assert find_kind(query) == "group" and is_ordered(query) is (form != plain)
+        assert rate_query(query) == rate_query(usual)
+
+
+@pytest.mark.parametrize("name", ["order1", "order$", "\u20acorder", "order\u20ac", "\xa0order", "count", "`count`"])
+def test_a_part_of_a_name_is_no_word(name: str) -> None:
+    """SQLite takes each of these as one name."""
+    connection = sqlite3.connect(":memory:")
+    connection.execute(f"CREATE TABLE t ({name} INT)")
+    query = f"SELECT {name} FROM t"
+    connection.execute(query)
+    assert not is_ordered(query) and find_kind(query) == "filter" and rate_query(query) == 0
+
+
+@pytest.mark.parametrize("name", ["`order`", "[Order ID]", '"order by"', "order_/* order by 1 */"])
+def test_an_order_is_asked_for_by_a_clause_and_not_by_a_name(name: str, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "own.db")) as connection:
+        connection.execute(f"CREATE TABLE {name} (amount INT)")
+        connection.executemany(f"INSERT INTO {name} VALUES (?)", [(n * 7 % 50,) for n in range(60)])
+        connection.commit()
+    query = f"SELECT amount FROM {name} WHERE amount > 10"
+    (tmp_path / "questions.jsonl").write_text(json.dumps({"question": "Which amounts?", "query": query}))
+    env = open_env(RECORDS, data=str(tmp_path))
+    env.reset(seed=0)
+    assert env.step(f"answer[{query} ORDER BY amount]")[1] == 1.0
+
+
+def test_a_date_beside_the_text_now_is_no_present_moment(own: Path) -> None:
+    with closing(sqlite3.connect(own / "ward.db")) as connection:
+        connection.execute("CREATE TABLE seen (date TEXT, urgency TEXT)")
+    (own / "questions.jsonl").write_text(
+        json.dumps({"question": "When?", "query": "SELECT date FROM seen WHERE urgency = 'now'"})
+    )
+    assert len(open_env(RECORDS, data=str(own)).pool) == 1
+
+
+# ---- copies with other rows -------------------------------------------------------------------------------------------
+
+VALUES = st.sampled_from([None, "x", "Zo\xe9", 1, 2.0, 2.5, b"\xff", "1"])
+COLUMNS = ("rowid", "oid", "_rowid_", "a", "Order ID", "now")
+KEYS = (
+    "",
+    ", key INTEGER PRIMARY KEY",
+    ", key INTEGER PRIMARY KEY AUTOINCREMENT",
+    ", key TEXT PRIMARY KEY",
+    ", key TEXT, more INT, PRIMARY KEY (more, key)",
+    ", key TEXT PRIMARY KEY) WITHOUT ROWID --",
+    ", key TEXT, more INT, PRIMARY KEY (more DESC, key)) WITHOUT ROWID --",
+)
+CONSTRAINTS = (
+    "CREATE INDEX one ON t(number)",
+    "CREATE UNIQUE INDEX one ON t(number)",
+    "CREATE UNIQUE INDEX one ON t(number % 8) WHERE number < 8",
+    "CREATE UNIQUE INDEX one ON t(room) WHERE number < 8",
+    "CREATE UNIQUE INDEX one ON t(room * 100 + number)",
+    "CREATE TRIGGER one BEFORE DELETE ON t BEGIN SELECT RAISE(ABORT, 'no'); END",
+    "ALTER TABLE t ADD COLUMN sum AS (room + 100 * number)",
+)
+"""Each forbids some rows, or makes changes harder."""
+
+
+def read_bytes(connection: sqlite3.Connection, table: str) -> dict[str, Counter[Any]]:
+    """The values of each column of a table, with their types."""
+    columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+    read = (connection.execute(f'SELECT typeof("{one}"), hex("{one}") FROM {table}').fetchall() for one in columns)
+    return {column: Counter(rows) for column, rows in zip(columns, read, strict=True)}
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.sampled_from(COLUMNS), unique=True),
+    st.sampled_from(KEYS),
+    st.lists(st.sampled_from(CONSTRAINTS), max_size=2, unique=True),
+    st.lists(VALUES, min_size=5, max_size=5),
+    st.booleans(),
+    st.sampled_from(["UTF-8", "UTF-16le", "UTF-16be"]),
+)
+def test_every_table_is_changed_in_copies_and_keeps_its_constraints(
+    names: list[str], key: str, constraints: list[str], values: list[Any], raw: bool, encoding: str
+) -> None:
+    with TemporaryDirectory() as folder, closing(sqlite3.connect(f"{folder}/own.db")) as connection:
+        connection.execute(f"PRAGMA encoding = '{encoding}'")
+        columns = "".join(f', "{name}"' for name in names)
+        connection.execute(f"CREATE TABLE t (number INT NOT NULL, room INT{columns}{key}\n)".replace("--\n)", ""))
+        for number, constraint in enumerate(constraints):
+            connection.execute(constraint.replace("one", f"one{number}"))
+        for number in range(40):
+            own = {"number": number, "room": number % 8} | dict.fromkeys(names, values[number % 5])
+            own |= {"key": f"k{number}" if "TEXT" in key else number} if key else {}
+            own |= {"more": number % 3} if "more" in key else {}
+            connection.execute(
+                f"INSERT INTO t ({', '.join(map(quote, own))}) VALUES ({', '.join('?' * len(own))})", list(own.values())
+            )
+        if raw and "a" in names:
+            connection.execute("UPDATE t SET a = CAST(X'4dfc6c' AS TEXT) WHERE number % 2")
+        connection.commit()
+        before, digest = read_bytes(connection, "t"), Path(f"{folder}/own.db").read_bytes()
+        copy = Database.copy(Path(f"{folder}/own.db"), 0.5, stream(0, "copy"), 1000)
+        assert copy is not None and copy.unchanged == {}
+        assert copy.query("SELECT number FROM t").rows != [(number,) for number in range(40)]
+        if not constraints:  # the values of other columns are shuffled
+            assert copy.query("SELECT count(*) FROM t WHERE room <> number % 8").rows > [(0,)]
+        again = copy._connection
+        again.set_authorizer(None)
+        after = read_bytes(again, "t")
+        said = {row[0] for row in again.execute("PRAGMA integrity_check")}
+        assert said <= {"ok", "NULL value in t.number"}  # SQLite 3.40 says this of every table WITHOUT ROWID
+        assert all(found <= before[column] for column, found in after.items())
+        assert 5 < sum(after["number"].values()) < 35 and Path(f"{folder}/own.db").read_bytes() == digest
+        copy.close()
+
+
+@pytest.mark.parametrize(
+    ("form", "right"),
+    [
+        ("CREATE TABLE t (id INTEGER PRIMARY KEY, name, k INT) WITHOUT ROWID", "SELECT count(k) FROM t WHERE k=3"),
+        ("CREATE TABLE t (rowid, name, k INT)", "SELECT count(k) FROM t WHERE k=3"),
+        ("CREATE TABLE t (rowid, oid, _rowid_, name, k INT)", "SELECT count(k) FROM t WHERE k=3"),
+        ("CREATE TABLE t (name, k INT); CREATE UNIQUE INDEX one ON t(name) WHERE k = 3", "SELECT sum(k = 3) FROM t"),
+        ("CREATE VIRTUAL TABLE t USING fts5(name, k)", "SELECT count(*) FROM t WHERE k LIKE '3'"),
+        ("CREATE VIRTUAL TABLE t USING fts4(name, k)", "SELECT count(*) FROM t WHERE k LIKE '3'"),
+    ],
+)
+def test_a_constant_is_wrong_and_another_right_query_is_right(form: str, right: str, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "own.db")) as connection:
+        connection.executescript(form)
+        has_key = "PRIMARY KEY" in form
+        connection.executemany(
+            f"INSERT INTO t ({'id, ' * has_key}name, k) VALUES ({'?1, ' * has_key}CAST(?2 AS TEXT), ?3)",
+            [(n, b"\xfc%d" % n, n % 13) for n in range(99)],
+        )
+        connection.commit()
+    gold = "SELECT count(*) FROM t WHERE k = 3"
+    (tmp_path / "questions.jsonl").write_text(json.dumps({"question": "How many?", "query": gold}))
+    env = open_env(RECORDS, data=str(tmp_path))
+    for answer, paid in ((right, 1.0), ("SELECT 8", 0.0), ("SELECT 7", 0.0)):
+        env.reset(seed=0)
+        assert env.step(f"answer[{answer}]")[1] == paid, answer
+
+
+def test_an_index_of_texts_that_are_in_another_table_fits_it_in_copies(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "own.db")) as connection:
+        connection.executescript(
+            "CREATE TABLE notes (id INTEGER PRIMARY KEY, body TEXT, day INT);"
+            "CREATE VIRTUAL TABLE found USING fts5(body, content='notes', content_rowid='id')"
+        )
+        connection.executemany(
+            "INSERT INTO notes VALUES (?, ?, ?)", [(n, ("fever", "cough")[n % 2], n) for n in range(60)]
+        )
+        connection.execute("INSERT INTO found (found) VALUES ('rebuild')")
+        connection.commit()
+    gold = "SELECT body FROM found WHERE found MATCH 'fever'"
+    (tmp_path / "questions.jsonl").write_text(json.dumps({"question": "Which?", "query": gold}))
+    env = open_env(RECORDS, data=str(tmp_path))
+    env.reset(seed=0)
+    assert env.step("answer[SELECT body FROM notes WHERE body = 'fever']")[1] == 1.0
+
+
+def test_a_warning_names_what_no_copy_changes(
+    own: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(sqlite3.connect(own / "ward.db")) as connection:
+        connection.create_collation("ours", lambda one, other: (one > other) - (one < other))
+        connection.executescript(
+            "CREATE TABLE odd (a TEXT COLLATE ours UNIQUE); INSERT INTO odd VALUES ('x');"
+            "CREATE VIRTUAL TABLE places USING rtree(id, low, high)"
+        )
+        connection.commit()
+    env = open_env(RECORDS, data=str(own))
+    assert "2 of the tables cannot be changed in copies" in caplog.text
+    assert "the first, odd of ward.db: no such collation sequence: ours" in caplog.text
+    env.reset(options={"task": env.pool[0].id})
+    assert env.step(f"answer[{env.pool[0].payload.query.replace('id', 'id ', 1)}]")[1] == 1.0
+    read_folder.cache_clear()
+    monkeypatch.setattr("fedagentgym.envs.records.loading.MAX_COPIED", 100)
+    open_env(RECORDS, data=str(own))
+    assert "1 of the databases are too large for copies" in caplog.text and "the first: ward.db" in caplog.text
+    read_folder.cache_clear()
+
+
+def test_names_of_another_encoding_are_no_error(own: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with closing(sqlite3.connect(own / "ward.db")) as connection:
+        connection.execute("CREATE TABLE caf1 (id INTEGER)")
+        connection.execute("CREATE TABLE bars (caf1 INTEGER)")
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute(
+            "UPDATE sqlite_master SET name = replace(name, '1', CAST(X'e9' AS TEXT)),"
+            " tbl_name = replace(name, '1', CAST(X'e9' AS TEXT)), sql = replace(sql, '1', CAST(X'e9' AS TEXT))"
+            " WHERE name IN ('caf1', 'bars')"
+        )
+        connection.commit()
+    env = open_env(RECORDS, data=str(own))
+    assert "2 of the tables cannot be changed in copies" in caplog.text and "no such" in caplog.text
+    env.reset(options={"task": env.pool[0].id})
+    assert env.step(f"answer[{env.pool[0].payload.query.replace('id', 'id ', 1)}]")[1] == 1.0
+
+
+def test_a_damaged_file_is_an_error_when_the_folder_is_read(own: Path) -> None:
+    raw = bytearray((own / "ward.db").read_bytes())
+    raw[4096:8192] = b"\x7f" * 4096
+    (own / "ward.db").write_bytes(raw)
+    with pytest.raises(DataError, match="SQLite database") as refused:
+        open_env(RECORDS, data=str(own))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_gold_that_a_further_file_cannot_answer_is_left_out(spider: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with closing(sqlite3.connect(spider / "database" / "one" / "one_2.sqlite")) as connection:
+        connection.execute('DROP TABLE "the stays"')
+    env = open_env(RECORDS, data=str(spider), split="all")
+    assert env.pool.categories == {"two": 29}
+    assert "24 of 53 questions are left out" in caplog.text and "the stays (in one_2.sqlite)" in caplog.text
