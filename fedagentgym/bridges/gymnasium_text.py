@@ -35,7 +35,8 @@ _NO_ACTION = "That is not an action here."
 
 
 class GymnasiumTextState(NamedTuple):
-    """An episode's history: its category and seed, the actions played, the sum of rewards, and the present view."""
+    """An episode's history: its category and seed, the actions played, the sum of rewards, the present view, and the number of
+    turns, in which actions that were not understood count too."""
 
     category: str
     seed: int
@@ -44,6 +45,7 @@ class GymnasiumTextState(NamedTuple):
     over: bool = False
     observation: str = ""
     admissible: tuple[str, ...] | None = None
+    turns: int = 0
 
 
 class GymnasiumTextOptions(EnvOptions):
@@ -170,8 +172,11 @@ class GymnasiumTextEnv(TextEnv[GymnasiumTextOptions]):
                 env.step(self.parse_action(played, env))
         parsed = self.parse_action(action, env)
         if parsed is None:
-            self._keep(state, env)
-            return state, View(_NO_ACTION, state.admissible, valid=False, score=self._score(state))
+            after = state._replace(turns=state.turns + 1)
+            self._keep(after, env)
+            score, solved = self._score(after), self._solved(after)
+            rewards = {"accuracy/return": score}
+            return after, View(_NO_ACTION, after.admissible, 0.0, score, solved, valid=False, rewards=rewards)
         observation, reward, terminated, truncated, info = env.step(parsed)
         after = GymnasiumTextState(
             state.category,
@@ -181,6 +186,7 @@ class GymnasiumTextEnv(TextEnv[GymnasiumTextOptions]):
             bool(terminated or truncated),
             self.render_observation(observation, env, info),
             None if terminated or truncated else self.list_actions(env, info),
+            state.turns + 1,
         )
         if after.over:
             self._idle.setdefault(state.category, []).append(env)
@@ -195,8 +201,8 @@ class GymnasiumTextEnv(TextEnv[GymnasiumTextOptions]):
         return min(max(state.total / self.success_return, 0.0), 1.0)
 
     def _solved(self, state: GymnasiumTextState) -> bool:
-        """Whether the episode is solved if it ends now, which the turn limit may decide."""
-        return state.total >= self.success_return
+        """True if the episode is at its end, which may be the turn limit, and its rewards are enough."""
+        return (state.over or state.turns >= self.max_turns) and state.total >= self.success_return
 
     def _start(self, category: str, seed: int) -> tuple[gymnasium.Env[Any, Any], GymnasiumTextState]:
         idle = self._idle.get(category)

@@ -36,6 +36,8 @@ from fedagentgym.envs.view import (
 )
 
 SUCCESS_REWARD = 10.0
+_GRADES = ("reward", "score", "success", "done", "rewards")
+"""The fields of a view that no client's variant may change."""
 _new = tuple.__new__  # the constructor of a named tuple takes three times as long, and every step makes an Episode
 
 
@@ -372,12 +374,18 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
         state, view = found
         check_view(type(self), method, view)
         if self.variant is not None:
-            view = self.variant.change_view(view)
+            graded, view = view, self.variant.change_view(view)
             if not isinstance(view, View):
                 raise OptionError(
                     f"{type(self.variant).__name__}.change_view returned {show_value(view)}: it returns a View,"
                     " view._replace(observation=...)"
                 )
+            for name in _GRADES:
+                if (was := getattr(graded, name)) != (now := getattr(view, name)):
+                    raise OptionError(
+                        f"{type(self.variant).__name__}.change_view changes the {name} of a view from {was} to {now}: it may"
+                        " change what the client sees, but no grade"
+                    )
         return state, view if task.graded else hide_grade(view)
 
     def _change_action(self, action: str) -> str:

@@ -8,6 +8,7 @@ again (or found in memory) when it is unpickled.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from datetime import date, time, timedelta
@@ -15,6 +16,7 @@ from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from functools import cached_property
+from numbers import Real
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -174,6 +176,9 @@ class TaskPool:
                 raise DataError(f"task record {number} lacks the field {min(missing)!r}")
             if holds_halves({name: value for name, value in row.items() if name != "payload"}):
                 raise DataError(f"task record {number} holds half of a character (a lone surrogate) in a name or field")
+            hardness = row.get("hardness")
+            if hardness is not None and not (isinstance(hardness, Real) and math.isfinite(hardness)):
+                raise DataError(f"task record {number}: hardness must be a finite number, got {show_value(hardness)}")
         given = [row.get("id") for row in rows]
         ids = [make_task_id(env, split, number) if one is None else str(one) for number, one in enumerate(given)]
         if len(set(ids)) != len(ids):

@@ -25,7 +25,7 @@ from fedagentgym.envs.protocols import Expert
 from fedagentgym.envs.registry import find_env_id
 from fedagentgym.envs.scripted import random_action
 from fedagentgym.envs.tasks import Task, from_plain_payload, to_plain_payload
-from fedagentgym.envs.variants import ClientVariant, assign_variants, complete_request, variants_of
+from fedagentgym.envs.variants import assign_variants, complete_request, variants_of
 from fedagentgym.envs.view import SLOT, Episode
 from fedagentgym.partitions import split_files
 from fedagentgym.partitions.client_split import federate
@@ -313,7 +313,7 @@ def _represent(payload: Any) -> str | None:
 
 def _check_views(env: TextEnv) -> None:
     """Check that all values of views have the right types and ranges, and that solved episodes end."""
-    solved, ended = 0, 0
+    early, ended = 0, 0  # episodes that were solved before their end, and those that the environment ended
     for number in range(PLAYED):
         task = env.pool[number % len(env.pool)]
         before = _represent(task.payload)
@@ -323,14 +323,15 @@ def _check_views(env: TextEnv) -> None:
         lists = episode.view.admissible is not None
         _check_view(env, "begin", episode, lists)
         while not episode.over:
+            early += episode.view.success
             (episode,) = env.step_many([episode], [player.act(episode)])
             _check_view(env, "advance", episode, lists)
             paid += episode.view.reward
-        solved, ended = solved + episode.view.success, ended + episode.terminated
+        ended += episode.terminated
         assert not episode.view.success or paid > 0 or episode.view.score > 0, (
             "an episode was solved and paid nothing: View(..., reward=1.0, score=1.0, success=True, done=True)"
         )
-    assert ended or not solved, (
+    assert ended or not early, (
         f"an episode that is solved goes on: none of {PLAYED} ended before its {env.max_turns} turns: advance returns"
         " View(success=True, done=True)"
     )
@@ -563,33 +564,12 @@ def check_variant(env_id: str, kind: str, *, env: Mapping[str, Any] | None = Non
         for one in different[:OPENED]:
             changed = open_env(env_id, **options, variant=one)
             assert changed.pool.digest == plain.pool.digest, f"{kind} changes the tasks"
-            _check_grades(kind, changed)
             check_env(changed)
 
 
 def _find_variant(env_id: str, kind: str) -> object:
     cls = ENVIRONMENTS.get(env_id)
     return variants_of(cls.id, cls.variants)[kind]
-
-
-def _check_grades(kind: str, env: TextEnv) -> None:
-    """Check that a client's view of an episode has the same grades as the unchanged view."""
-    variant = env.variant
-    if variant is None or type(variant).change_view is ClientVariant.change_view:
-        return
-    for action, episode in play_steps(env, GOLDEN_STEPS):
-        if not episode.turn:
-            before = episode
-            continue
-        _, view = env.advance(before.state, variant.change_action(action))
-        seen = variant.change_view(view)
-        for name in ("reward", "score", "success", "done", "rewards"):
-            was, now = getattr(view, name), getattr(seen, name)
-            assert was == now, (
-                f"{kind}: change_view changes the {name} of a view from {was} to {now}: it may change what the client sees, but"
-                " no grade"
-            )
-        before = episode
 
 
 def check_sampler(name: str, *, clients: int = 10, tasks: int = 600, categories: int = 5, **parameters: Any) -> None:

@@ -153,12 +153,31 @@ class CartEnv(GymnasiumTextEnv):
 
 @pytest.mark.parametrize(("turns", "solved"), [(8, False), (10, True), (12, True)])
 @pytest.mark.parametrize("reward", ["score", "success10"])
-def test_a_return_that_is_reached_is_success_also_at_the_turn_limit(turns: int, solved: bool, reward: str) -> None:
+@pytest.mark.parametrize("last", ["left", "what"], ids=["understood", "not understood"])
+def test_a_return_that_is_reached_is_success_also_at_the_turn_limit(
+    turns: int, solved: bool, reward: str, last: str
+) -> None:
     env = open_env(CartEnv, max_turns=turns, reward=reward)
     (episode,) = env.reset_many([env.pool.ids[0]], [0])
     paid = []
     while not episode.over:
-        (episode,) = env.step_many([episode], ["left" if episode.turn % 2 else "right"])
+        move = last if episode.turn == turns - 1 else "left" if episode.turn % 2 else "right"
+        (episode,) = env.step_many([episode], [move])
         paid.append(episode.reward)
-    assert episode.turn == turns and episode.view.success is solved
-    assert sum(paid) == pytest.approx(turns if reward == "score" else SUCCESS_REWARD * solved)
+        assert not episode.view.success or episode.over, "the return is checked at the end"
+    reached = turns - (last == "what")
+    assert episode.turn == turns and episode.view.success is (solved and reached >= 10)
+    assert episode.view.rewards == {"accuracy/return": min(1.0, reached / 10)}
+    assert sum(paid) == pytest.approx(reached if reward == "score" else SUCCESS_REWARD * episode.view.success)
+
+
+def test_a_task_of_survival_keeps_every_promise() -> None:
+    class ShortEnv(CartEnv):
+        """A pole that must be kept up for eight turns."""
+
+        id = "tests/ShortCart-v0"
+        default_max_turns = 8
+        success_return = 8.0
+
+    fedagentgym.register_env(ShortEnv.id, ShortEnv, replace=True)
+    check_env(ShortEnv.id)

@@ -280,6 +280,11 @@ def test_pools_of_given_records() -> None:
     assert env.step("guess 4")[2]
     with pytest.raises(DataError, match="lacks the field 'payload'"):
         TaskPool.from_records([{"category": "x"}], env=GUESS)
+    for hardness in ("hard", "0.5", float("nan"), float("inf"), [1]):
+        with pytest.raises(DataError, match="hardness must be a finite number"):
+            TaskPool.from_records([{"category": "x", "payload": 1, "hardness": hardness}], env=GUESS)
+    for hardness in (None, 0, 0.5, np.float32(0.5)):
+        assert TaskPool.from_records([{"category": "x", "payload": 1, "hardness": hardness}], env=GUESS)
     with pytest.raises(DataError, match="twice"):
         TaskPool.from_records([{"category": "x", "payload": 1, "id": "a"}] * 2, env=GUESS)
     kept = TaskPool.from_records([{"category": "x", "payload": 1, "id": one} for one in (0, "", None, 7)], env=GUESS)

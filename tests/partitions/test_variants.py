@@ -333,6 +333,27 @@ class Broken(Voices):
 
 
 @pytest.mark.parametrize(
+    "graded",
+    [{"reward": 0.5}, {"score": 0.9}, {"success": True}, {"done": True}, {"rewards": {"accuracy/guess": 0.9}}],
+    ids=str,
+)
+@pytest.mark.parametrize("turn", [0, 1])
+def test_a_variant_changes_no_grade_of_any_view(graded: dict[str, Any], turn: int) -> None:
+    seen: list[View] = []
+
+    class Generous(ClientVariant):
+        def change_view(self, view: View) -> View:
+            seen.append(view)
+            return view._replace(**graded) if len(seen) == turn + 1 else view
+
+    env = open_env(GUESS)
+    env.variant = Generous()
+    with pytest.raises(OptionError, match=f"Generous.change_view changes the {next(iter(graded))} of a view"):
+        env.step_many(env.reset_many([env.pool.ids[0]], [0]), ["not a number"])
+    assert len(seen) == turn + 1
+
+
+@pytest.mark.parametrize(
     ("variant", "message"),
     [(Restless, "draws another variant"), (Alike, "same variant to every client"), (Broken, "string|observation")],
 )

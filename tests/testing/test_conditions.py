@@ -165,7 +165,7 @@ class UpperView(ClientVariant):
     [
         ("text", "UpperView.change_view returned 'I think of"),
         ("action", "UpperView.change_action returned 'None': it returns a text"),
-        ("grade", "mine: change_view changes the score of a view from 0.0 to 1.0"),
+        ("grade", "UpperView.change_view changes the score of a view from 0.0 to 1.0"),
     ],
 )
 def test_what_a_clients_variant_may_not_do(how: Any, says: str) -> None:
