@@ -531,6 +531,7 @@ class AveragingSteps(BaseAlgorithm[L]):
         Raises:
             OptionError: If weights would be ignored, or too few clients take part.
         """
+        super().check_start(asked)
         rule = self.settings.rule
         if rule.needs_all and asked < rule.least_updates:
             raise OptionError(

@@ -238,14 +238,23 @@ class OnPublicTasks(BaseAlgorithm[S]):
         """The unchanged environment over the public tasks."""
         return self.runtime.open_role_env("public")
 
+    def check_start(self, asked: int) -> None:
+        """Refuse to draw more public tasks at a time than there are.
+
+        Args:
+            asked: Number of clients that take part in a round.
+        """
+        super().check_start(asked)
+        settings: Any = self.settings
+        if "public" in self.card.roles and settings.public_tasks > (held := len(self.public_env.pool)):
+            raise OptionError(
+                f"algorithm.public_tasks asks for {settings.public_tasks} tasks at a time, partition.roles.public holds {held}"
+            )
+
     def draw_public_tasks(self, draw: Stream) -> list[str]:
         """Draw as many tasks of the role `public` as the settings say, each at most once."""
         settings: Any = self.settings
         pool, wanted = self.public_env.pool, settings.public_tasks
-        if wanted > len(pool):
-            raise OptionError(
-                f"algorithm.public_tasks asks for {wanted} tasks at a time, partition.roles.public holds {len(pool)}"
-            )
         return [pool.ids[int(position)] for position in draw.choice(len(pool), wanted)]
 
     def count_public_steps(self, step: int) -> int:

@@ -272,16 +272,19 @@ class Scorer:
         *,
         answers: Answers = "own",
         judgement: Judgement = "self_answer",
+        steps: int | None = None,
     ) -> None:
         self._runtime, self._site, self._weights = runtime, site, weights
         self._answers, self._judgement = answers, judgement
+        self._steps = steps
+        """The steps of one training, which is the length of its schedule."""
         self._believed: dict[str, Task | None] = {}
         self.costs = {"scored": 0.0, "env_steps": 0.0}
         """Episodes that were played only to be scored, and their steps."""
 
     @cached_property
     def _local(self) -> LocalTraining:
-        return self._site.open_learner(SiteState(self._weights))
+        return self._site.open_learner(SiteState(self._weights), run_steps=self._steps)
 
     def train(self, steps: int, seed: int, *, before: int = 0) -> tuple[dict[str, float], Weights]:
         """Take policy steps on the client's own tasks, after `before` earlier ones. The new weights stay with the client."""

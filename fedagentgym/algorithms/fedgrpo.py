@@ -203,7 +203,6 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
 
     def prepare(self, state: ServerState, this_round: Round) -> RoundResult:
         """Let every client train its expert, and collect which examples each answers correctly."""
-        self._check_settings()
         clients = this_round.clients
         count = len(self.auxiliary.pool)
         if not self.settings.asks_models:
@@ -360,9 +359,18 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         rewards = self.settings.answer_weight * scores + own
         return combine_scores(rewards, self.settings.aggregate, self.settings.std)
 
-    def _check_settings(self) -> None:
-        """Checks that need the number of clients."""
-        clients = len(self.runtime.client_split)
+    def check_start(self, asked: int) -> None:
+        """Check the settings that depend on the clients and on the tasks of the roles.
+
+        Args:
+            asked: Number of clients that take part in a round.
+        """
+        super().check_start(asked)
+        clients, examples = len(self.runtime.client_split), len(self.auxiliary.pool)
+        if self.settings.selection == "competence" and self.settings.neighbours > examples:
+            raise OptionError(
+                f"algorithm.neighbours asks for {self.settings.neighbours} examples, partition.roles.auxiliary holds {examples}"
+            )
         if self.settings.experts > clients:
             raise OptionError(
                 f"algorithm.experts asks for {self.settings.experts} experts, there are {clients} clients"
@@ -401,7 +409,14 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         """The client with its expert; with the initial model if it has none yet."""
         weights = copy_arrays(state.sets.get(EXPERT, {})) or self.expert_model.initial_weights
         settings = self.settings
-        return Scorer(self.runtime, client.resources, weights, answers=settings.answers, judgement=settings.scorer)
+        return Scorer(
+            self.runtime,
+            client.resources,
+            weights,
+            answers=settings.answers,
+            judgement=settings.scorer,
+            steps=settings.expert_steps or None,
+        )
 
     # ---- what the server and the clients work with -----------------------------------------------------------------
 

@@ -67,6 +67,15 @@ class Personal(Averaging[P]):
             )
         return shared, own
 
+    def check_start(self, asked: int) -> None:
+        """Refuse a choice of parameters of which none would stay with the clients.
+
+        Args:
+            asked: Number of clients that take part in a round.
+        """
+        super().check_start(asked)
+        assert self._start
+
     def initial_state(self) -> ServerState:
         return ServerState(self._start[0])
 

@@ -507,7 +507,11 @@ def _check_config(config: RunConfig) -> None:
             raise OptionError(
                 "ranking.own_worlds plays with the clients' states, which are kept of the last round: leave out best"
             )
-        if ranking.split in ([one.split for one in evaluation.sets] or [evaluation.split]):
+        if _name_splits(config, ranking.split) & {
+            name
+            for split, env in [(one.split, one.env) for one in evaluation.sets] or [(evaluation.split, None)]
+            for name in _name_splits(config, split, env)
+        }:
             raise OptionError(
                 "the split that ranks cannot be the one on which the round is chosen: set another ranking.split"
             )
@@ -532,6 +536,13 @@ def _check_names(config: RunConfig) -> None:
             env_class(config.env.id).canonical_split(split)
         except UnknownNameError as error:
             raise UnknownNameError(f"{key}: {error}") from None
+
+
+def _name_splits(config: RunConfig, split: str, env: str | None = None) -> set[str]:
+    """A split as it was named, and its own name in the environment, since several names mean the same split."""
+    with contextlib.suppress(UnknownNameError):
+        return {split, env_class(config.env.id if env is None else find_env_id(env)).canonical_split(split)}
+    return {split}
 
 
 def _is_secret(config: RunConfig) -> bool:

@@ -134,12 +134,18 @@ def open_data(config: RunConfig) -> tuple[ClientSplit, tuple[OpenedSet, ...]]:
         for one in sets:
             if one.category is not None and one.category not in known:
                 raise unknown_name_error(f"category in the evaluation set {one.name!r}", one.category, known)
+        ranking = config.ranking
+        ranked = (
+            None if ranking is None else open_env(config.env.id, **{**client_split.options, "split": ranking.split})
+        )
+        if ranking is not None and ranked is not None and (ranking.tasks or 0) > len(ranked.pool):
+            there = f"the split {ranking.split!r} has {len(ranked.pool)} tasks"
+            raise DataError(f"ranking.tasks: {there}, not {ranking.tasks}")
         if not config.partition.is_held:
             for one in sets:
                 check_held_out(client_split, one.env, one.settings.split, one.settings.tasks)
-            if config.ranking is not None:
-                ranked = open_env(config.env.id, **{**client_split.options, "split": config.ranking.split})
-                check_held_out(client_split, ranked, config.ranking.split, config.ranking.tasks)
+            if ranking is not None and ranked is not None:
+                check_held_out(client_split, ranked, ranking.split, ranking.tasks)
         if config.warm_start is not None:
             shown = open_env(config.env.id, **{**client_split.options, "split": "warmup"})
             for one in sets:

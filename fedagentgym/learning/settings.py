@@ -58,6 +58,12 @@ class ScheduleSettings(Settings):
     )
     floor: float = Field(default=0.0, ge=0, le=1, description="fraction of the rate that is left at the end")
 
+    @model_validator(mode="after")
+    def _check_end(self) -> Self:
+        if self.name != "constant" and self.steps is not None and self.steps <= self.warmup:
+            raise ValueError(f"steps, at which the decay ends, must be above warmup ({self.warmup}), got {self.steps}")
+        return self
+
     def compute_factor(self, step: int, run_steps: int | None) -> float:
         """The factor of the learning rate at `step` in a run of `run_steps` steps.
 

@@ -255,7 +255,7 @@ def test_what_cannot_work_is_refused() -> None:
     with pytest.raises(OptionError, match="ratio_bounds lie around 1"):
         make({"algorithm": {"ratio_bounds": [2.0, 4.0]}})
     with pytest.raises(OptionError, match=r"asks for 9 tasks at a time, partition\.roles\.public holds 8"):
-        make({"algorithm": {"public_tasks": 9}}).draw_tasks([0], stream(0))
+        make({"algorithm": {"public_tasks": 9}}).check_start(3)
 
 
 def test_clients_have_the_agents_of_their_turn() -> None:

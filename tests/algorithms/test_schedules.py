@@ -14,6 +14,7 @@ from fedagentgym.federation.algorithm import FederationSettings
 from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.round import ServerConfig, run_rounds
 from fedagentgym.learning.learner import LocalTraining
+from fedagentgym.learning.settings import ScheduleSettings
 
 SPEC: dict[str, Any] = {
     "env": {"id": "fedagentgym/Guess-v0", "options": {"max_turns": 3}},
@@ -22,6 +23,9 @@ SPEC: dict[str, Any] = {
     "learning": {"tasks_per_step": 2, "group_size": 2, "learning_rate": 1e-3, "schedule": {"name": "linear"}},
     "partition": {"clients": 3, "tasks_per_client": 8, "roles": {"public": 8}},
 }
+
+
+EXPERTS = {"clients": 3, "tasks_per_client": 8, "roles": {"auxiliary": 6, "server": 6}}
 
 
 def make(algorithm: dict[str, Any], **changes: Any) -> Any:
@@ -76,7 +80,50 @@ def test_fine_tuning_has_a_schedule_of_its_own(rates: list[float], tmp_path: Pat
     assert tuned == pytest.approx([1, 0.75, 0.5, 0.25] * 3), "all three clients, whoever took part"
 
 
+def test_experts_decay_over_their_own_training(rates: list[float], tmp_path: Path) -> None:
+    expert = {"expert_steps": 4, "neighbours": 4, "experts": 1}
+    built = make({"name": "fedgrpo", **expert}, partition=EXPERTS)
+    settings = FederationSettings(rounds=0)
+    run_rounds(built, SequentialBackend(built, tmp_path / "states"), ServerConfig(tmp_path, 0, settings))
+    assert rates == pytest.approx([1, 0.75, 0.5, 0.25] * 3)
+
+
+@pytest.mark.parametrize(("steps", "fits"), [(None, True), (4, True), (3, False), (1, False)])
+@pytest.mark.parametrize("name", ["linear", "cosine"])
+def test_a_decay_ends_after_the_warm_up(steps: int | None, fits: bool, name: str) -> None:
+    plain = {"name": name, "warmup": 3, "steps": steps}
+    if fits:
+        ScheduleSettings.load(plain)
+    else:
+        with pytest.raises(OptionError, match=r"must be above warmup \(3\), got"):
+            ScheduleSettings.load(plain)
+    assert ScheduleSettings.load({**plain, "name": "constant"})
+
+
 # ---- settings that cannot work are refused at the door --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "changes", "told"),
+    [
+        ({"name": "fedgrpo", "experts": 4, "neighbours": 2}, {"partition": EXPERTS}, "4 experts, there are 3 clients"),
+        (
+            {"name": "fedgrpo", "neighbours": 7},
+            {"partition": EXPERTS},
+            r"7 examples, partition\.roles\.auxiliary holds 6",
+        ),
+        ({"name": "pubswap", "swap_period": 1, "public_tasks": 9}, {}, "9 tasks at a time, .* holds 8"),
+        ({"name": "hacpo", "public_tasks": 9}, {}, "9 tasks at a time, .* holds 8"),
+        ({"name": "swarm", "public_tasks": 9}, {}, "9 tasks at a time, .* holds 8"),
+        ({"name": "personal-layers", "layers": ["nope"]}, {}, "no trained parameter would stay"),
+        ({"name": "personal-head", "layers": ["nope"]}, {}, "no trained parameter would stay"),
+    ],
+)
+def test_what_does_not_fit_the_clients_or_the_model_is_refused_before_anything_is_written(
+    algorithm: dict[str, Any], changes: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(OptionError, match=told):
+        make(algorithm, **changes).check_start(3)
 
 
 @pytest.mark.parametrize("clip", [[1.0, 0.2], [-0.1, 0.2], [0.1, -0.2]])

@@ -20,7 +20,7 @@ from fedagentgym.base.settings import merge
 from fedagentgym.base.tables import write_rows
 from fedagentgym.cli.main import main
 from fedagentgym.envs import TaskPool, TextEnv, View
-from fedagentgym.envs.make import read_options
+from fedagentgym.envs.make import env_class, read_options
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.opened import open_data
 from fedagentgym.learning.pretrain import pretrain_tiny
@@ -387,3 +387,40 @@ def test_only_data_of_ones_own_are_compared_by_payload(env: str, option: str, da
     """Ids of published data that are installed name their split, and reading thousands of games takes seconds."""
     options = read_options(f"fedagentgym/{env}-v0", {} if data is None else {option: data})
     assert options.names_own_data == is_own and options.names_local_data == (data is not None)
+
+
+@pytest.mark.parametrize("split", ["val", "test"])
+def test_more_ranked_tasks_than_the_split_has_are_refused_at_the_door(split: str) -> None:
+    other = "test" if split == "val" else "val"
+    open_run({"evaluation": {"split": other}, "ranking": {"split": split, "tasks": 1}})
+    with pytest.raises(DataError, match=rf"ranking\.tasks: the split '{split}' has \d+ tasks, not 1000000"):
+        open_run({"evaluation": {"split": other}, "ranking": {"split": split, "tasks": 1_000_000}})
+
+
+def list_names(env: str) -> list[tuple[str, str]]:
+    """Pairs of different names of one evaluation split."""
+    cls = env_class(env)
+    names = [*cls.evaluation_splits, *cls.split_aliases]
+    return [
+        (one, other)
+        for one in names
+        for other in names
+        if one != other and cls.canonical_split(one) == cls.canonical_split(other)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("preset", "ranked", "chosen"),
+    [
+        (preset, *pair)
+        for preset, env in (("tiny-alfworld", "fedagentgym/ALFWorld-v0"), ("tiny-webshop", "fedagentgym/WebShop-v0"))
+        for pair in list_names(env)
+    ],
+)
+@pytest.mark.parametrize("as_set", [False, True])
+def test_the_split_that_chooses_does_not_rank_under_another_name(
+    preset: str, ranked: str, chosen: str, as_set: bool
+) -> None:
+    evaluation = f"evaluation.sets=[{{name: a, split: {chosen}}}]" if as_set else f"evaluation.split={chosen}"
+    with pytest.raises(OptionError, match="the split that ranks cannot be the one on which the round is chosen"):
+        load_config(preset, [evaluation, f"ranking={{split: {ranked}, round: best}}"])
