@@ -105,6 +105,19 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
         if runtime.learning.keep_optimizer:
             raise OptionError("dpsda-fl's server keeps its optimizer by itself: leave out learning.keep_optimizer")
 
+    def check_start(self, asked: int) -> None:
+        """Refuse tasks that no generator makes, and more candidates than the generator has.
+
+        Args:
+            asked: Number of clients that take part in a round.
+        """
+        super().check_start(asked)
+        wanted = self.settings.candidates
+        if not self.written and wanted > (held := len(self._open_generator().pool)):
+            raise OptionError(
+                f"algorithm.candidates asks for {wanted} candidates, the public generator has {held} tasks"
+            )
+
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         most = self.settings.candidates
         votes = ArrayForm("float32", (AtMost(most) if self.written else most,))

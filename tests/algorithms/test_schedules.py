@@ -25,6 +25,7 @@ SPEC: dict[str, Any] = {
 }
 
 
+TINY_MATH = {"id": "fedagentgym/Math-v0", "options": {"size": "tiny"}}
 EXPERTS = {"clients": 3, "tasks_per_client": 8, "roles": {"auxiliary": 6, "server": 6}}
 
 
@@ -115,6 +116,11 @@ def test_a_decay_ends_after_the_warm_up(steps: int | None, fits: bool, name: str
         ({"name": "pubswap", "swap_period": 1, "public_tasks": 9}, {}, "9 tasks at a time, .* holds 8"),
         ({"name": "hacpo", "public_tasks": 9}, {}, "9 tasks at a time, .* holds 8"),
         ({"name": "swarm", "public_tasks": 9}, {}, "9 tasks at a time, .* holds 8"),
+        (
+            {"name": "dpsda-fl", "candidates": 5000, "synthetic_tasks": 4},
+            {"env": TINY_MATH},
+            "5000 candidates, the public",
+        ),
         ({"name": "personal-layers", "layers": ["nope"]}, {}, "no trained parameter would stay"),
         ({"name": "personal-head", "layers": ["nope"]}, {}, "no trained parameter would stay"),
     ],
