@@ -58,8 +58,7 @@ HOLDER = 2.0
 
 def find_nearest(questions: Floats, examples: Floats, count: int) -> NDArray[np.int64]:
     """For each question the `count` examples of greatest cosine, the lower index first among equals."""
-    if count > len(examples):
-        raise OptionError(f"algorithm.neighbours asks for {count} examples, the auxiliary set holds {len(examples)}")
+    assert count <= len(examples)
     similarity = questions @ examples.T
     return np.asarray(np.argsort(-similarity, axis=1, kind="stable")[:, :count], dtype=np.int64)
 

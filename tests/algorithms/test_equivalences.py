@@ -234,20 +234,20 @@ def test_fedgrpo_sends_four_bytes_per_score_and_no_weights(tmp_path: Path) -> No
     assert total["down"]["text"] > 0
 
 
-def test_missing_roles_and_impossible_settings_are_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="the auxiliary set holds 8"):
-        go(tmp_path / "a", {"name": "fedgrpo", "scorer": "reward_model"})
+def test_missing_roles_and_impossible_settings_are_one_sentence() -> None:
+    with pytest.raises(OptionError, match=r"partition\.roles\.auxiliary holds 8"):
+        make({"name": "fedgrpo", "scorer": "reward_model"}).check_start(3)
     with pytest.raises(OptionError, match="holds 8"):
-        go(tmp_path / "d", {"name": "pubswap", "public_tasks": 9, "local_steps": 2})
+        make({"name": "pubswap", "public_tasks": 9, "local_steps": 2}).check_start(3)
     without = ExperimentSpec.load(
         {**SPEC, "partition": {"clients": 3, "tasks_per_client": 8}, "algorithm": {"name": "pubswap"}}
     )
     with pytest.raises(OptionError, match="no role 'public'"):
         make_algorithm(without, Runtime(without)).draw_public_tasks(stream(0))
     with pytest.raises(OptionError, match="there are 3 clients"):
-        go(tmp_path / "b", {"name": "fedgrpo", "experts": 4, "neighbours": 3, "scorer": "reward_model"})
+        make({"name": "fedgrpo", "experts": 4, "neighbours": 3, "scorer": "reward_model"}).check_start(3)
     with pytest.raises(OptionError, match="reward_model"):
-        go(tmp_path / "c", {"name": "fedgrpo", "neighbours": 3})
+        make({"name": "fedgrpo", "neighbours": 3}).check_start(3)
     with pytest.raises(OptionError, match="exactly one accuracy"):
         make({"name": "fedmoa", "objectives": [["length"]]})
     with pytest.raises(OptionError, match=r"set agent\.adapter"):

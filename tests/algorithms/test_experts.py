@@ -89,8 +89,6 @@ def test_the_nearest_examples_are_those_of_greatest_cosine() -> None:
     for row, question in zip(found, questions, strict=True):
         expected = sorted(range(30), key=lambda index: -float(question @ examples[index]))[:7]
         assert row.tolist() == expected
-    with pytest.raises(OptionError, match="holds 30"):
-        find_nearest(questions, examples, 31)
 
 
 def test_competence_is_the_share_of_right_neighbours() -> None:

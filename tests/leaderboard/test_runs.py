@@ -263,7 +263,13 @@ def test_a_suite_whose_tasks_are_others_does_not_start() -> None:
 def test_a_test_split_by_another_name_chooses_no_round(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = load_suite("smoke").model_dump(mode="json", exclude_unset=True)
     monkeypatch.setattr(env_class("fedagentgym/Guess-v0"), "split_aliases", {"exam": "test"})
-    opened = open_scenario(Suite.load({**plain, "selection": {**plain["selection"], "split": "exam"}}), "uniform")
+    chosen = {**plain, "selection": {**plain["selection"], "split": "exam"}}
+    with pytest.raises(OptionError, match="the split that ranks cannot be the one on which the round is chosen"):
+        open_scenario(Suite.load(chosen), "uniform")
+    known = ("about", "axis", "level", "methods_differ", "because")  # without the digests of the tasks
+    scenarios = {"uniform": {name: value for name, value in plain["scenarios"]["uniform"].items() if name in known}}
+    chosen |= {"ranking": {**plain["ranking"], "split": "val"}, "scenarios": scenarios}
+    opened = open_scenario(Suite.load(chosen), "uniform")
     with pytest.raises(OptionError, match=r"selection\.split is exam: a test split chooses no round"):
         opened.check_held_out()
 
