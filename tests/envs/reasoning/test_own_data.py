@@ -150,7 +150,7 @@ def test_mistakes_are_one_sentence(options: dict[str, Any], said: str) -> None:
     [
         ({"tests": [3]}, "no test code, no list of asserts"),
         ({"tests": "assert ("}, "is not Python"),
-        ({"tests": "def check(f): pass"}, "no column entry names the function"),
+        ({"tests": "def check(f): assert f(1)"}, "no column entry names the function"),
         ({"tests": [[[1], 2]]}, "row 1: .*need 'entry'"),
         ({"tests": {"inputs": ["1"], "outputs": []}}, "as many outputs as inputs"),
         ({"tests": "[1"}, "is not valid JSON"),

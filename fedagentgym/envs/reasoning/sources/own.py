@@ -22,6 +22,7 @@ from fedagentgym.envs.reasoning.sources import readers
 from fedagentgym.envs.reasoning.sources.rows import SPLIT_WORDS, Row, infer_split
 from fedagentgym.envs.tasks import is_value
 from fedagentgym.envs.verifiers.code import Call, Checks, calls_of, parse_checks
+from fedagentgym.envs.verifiers.code_tests import UndecidedError, complete_tests, defines_check
 
 OWN = "own"
 """The source name of your own data."""
@@ -247,13 +248,17 @@ def _make_program(row: Row) -> Program:
     value = _read_list(row, "tests", row.get_value("tests"))
     if isinstance(value, str) and entry and "def check(" in value and f"def {entry}" in question:
         given = {"prompt": question, "entry_point": entry, "test": value, "canonical_solution": row.get("solution")}
-        return readers.humaneval(row._replace(fields=given), "").payload  # type: ignore[no-any-return]
+        program: Program = readers.humaneval(row._replace(fields=given), "").payload
+        code = _complete(row, [value], program.tests.setup, "check")
+        return program._replace(tests=program.tests._replace(code=code))
     setup = row.get("setup")
     setup = "\n".join(map(str, setup)) if isinstance(setup, list) else str(setup or "")
     readers.check_syntax(row, "setup", setup)
     # a list of cases becomes a mapping; a case is a mapping of input and output, or a pair of arguments and result
     if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
-        value = {"inputs": [one.get("input") for one in value], "outputs": [one.get("output") for one in value]}
+        if not all({"input", "output"} <= one.keys() for one in value):
+            raise row.make_error("tests", f"must be cases with the keys 'input' and 'output', not {show_value(value)}")
+        value = {"inputs": [one["input"] for one in value], "outputs": [one["output"] for one in value]}
     elif isinstance(value, list) and value and all(isinstance(one, list) for one in value):
         value = {"calls": value}
     tests = _read_cases(row, value, entry) if isinstance(value, Mapping) else _read_code(row, value, entry, setup)
@@ -270,12 +275,20 @@ def _read_code(row: Row, value: Any, entry: str, setup: str) -> Checks:
     simple = None if setup.strip() else calls_of(asserts)
     if simple is not None:
         return Checks(*simple)
-    code = "\n".join(asserts)
-    if "def check(" not in code:
+    checked = defines_check(asserts)
+    code = _complete(row, asserts, setup, "check" if checked else "")
+    if not checked:
         return Checks(code=f"{setup}\n{code}")
     if not entry:
         raise row.make_error("tests", "calls check(candidate), and no column entry names the function")
     return Checks(entry, code=code, setup=setup, check="check")
+
+
+def _complete(row: Row, parts: Sequence[str], setup: str, check: str) -> str:
+    try:
+        return complete_tests(tuple(parts), setup, check)
+    except UndecidedError as error:
+        raise row.make_error("tests", str(error)) from None
 
 
 def _read_cases(row: Row, value: Mapping[str, Any], entry: str) -> Checks:
@@ -290,7 +303,9 @@ def _read_cases(row: Row, value: Mapping[str, Any], entry: str) -> Checks:
         raise row.make_error("tests", "needs as many outputs as inputs, and at least one")
     pairs = list(zip(inputs, outputs, strict=True))
     if not entry:
-        return Checks(outputs=tuple((str(given), str(expected)) for given, expected in pairs))
+        if any(expected is None for expected in outputs):
+            raise row.make_error("tests", "has a case whose output is null: the output of a program must be a text")
+        return Checks(outputs=tuple(("" if given is None else str(given), str(expected)) for given, expected in pairs))
     calls = [Call(tuple(given) if isinstance(given, list) else (given,), want) for given, want in pairs]
     return Checks(entry, tuple(calls))
 
