@@ -260,9 +260,11 @@ def read_options(row: Row, value: Any) -> list[tuple[str, str]]:
         and all(isinstance(one, dict) and {"key", "value"} <= one.keys() for one in value)
     ):
         return [(str(one["key"]), str(one["value"])) for one in value]
-    if isinstance(value, list) and 0 < len(value) <= len(LETTERS):
+    if isinstance(value, list) and len(value) > len(LETTERS):
+        raise row.make_error("options", f"must be at most {len(LETTERS)} options, not {len(value)}")
+    if isinstance(value, list) and value:
         return [(letter, str(option)) for letter, option in zip(LETTERS, value, strict=False)]
-    raise row.make_error("options", f"must be 1 to {len(LETTERS)} options: {str(value)[:60]!r}")
+    raise row.make_error("options", f"holds no options: {str(value)[:60]!r}")
 
 
 def read_context(row: Row) -> tuple[Fact, ...]:
