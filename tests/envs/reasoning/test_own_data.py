@@ -61,6 +61,25 @@ def test_every_form_of_the_same_rows_is_the_same_pool(tmp_path: Path) -> None:
     assert again.pool.digest == pools[0].digest
 
 
+TEXTS = st.sampled_from(["", "a", "Oslo"])
+
+
+@given(st.lists(st.tuples(TEXTS, TEXTS, TEXTS, TEXTS), min_size=1, max_size=4), st.randoms(use_true_random=False))
+def test_neither_order_of_columns_nor_empty_texts_change_a_digest(values: list[tuple[str, ...]], random: Any) -> None:
+    names = ("solution", "category", "office", "Zone")
+    rows = [{"question": f"{n}?", "answer": n, **dict(zip(names, row, strict=True))} for n, row in enumerate(values)]
+    mixed = []
+    for row in rows:
+        items = [(name, value or random.choice(["", None])) for name, value in row.items() if name != "answer"]
+        random.shuffle(items)
+        kept = [(name, value) for name, value in items if value is not None or random.random() < 0.5]
+        mixed.append({**dict(kept), "answer": row["answer"]})
+    pool, other = (open_env(MATH, data=form).pool for form in (rows, mixed))
+    assert pool.digest == other.digest and pool.columns == other.columns
+    if len(rows) > 1:
+        assert open_env(MATH, data=rows[::-1]).pool.digest != pool.digest
+
+
 @pytest.mark.parametrize(
     ("env", "row", "reply"),
     [

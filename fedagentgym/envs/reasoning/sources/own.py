@@ -173,7 +173,12 @@ def make_reader(task: str, found: Mapping[str, str], rows: Sequence[Row]) -> Cal
         short = all(is_missing(one) or (is_value(one) and len(str(one)) <= MAX_FIELD_LENGTH) for one in values)
         if short and name.lower() not in content and name != "category":
             kept.append(name)
-    return partial(_read_row, task, found, kept)
+    return partial(_read_row, task, found, sorted(kept))
+
+
+def _is_empty(value: Any) -> bool:
+    """True for a missing value and for an empty text: a cell of a table cannot tell them apart."""
+    return is_missing(value) or (isinstance(value, str) and not value)
 
 
 def _read_row(task: str, found: Mapping[str, str], kept: Sequence[str], given: Row, split: str) -> LoadedTask:
@@ -184,7 +189,7 @@ def _read_row(task: str, found: Mapping[str, str], kept: Sequence[str], given: R
             outer, _, inner = column.partition(".")
             value = given.fields.get(outer)
             value = value.get(inner) if isinstance(value, Mapping) else None
-        if not is_missing(value):
+        if not _is_empty(value):
             fields[name] = value
     row = given._replace(fields=fields)
 
@@ -213,7 +218,7 @@ def _read_row(task: str, found: Mapping[str, str], kept: Sequence[str], given: R
         if not 0 <= hardness <= 1:
             said = f"must be a number from 0 to 1 or easy, medium, hard, not {show_value(fields['hardness'])}"
             raise row.make_error("hardness", said)
-    beside = {name: given.fields[name] for name in kept if not is_missing(given.fields.get(name))}
+    beside = {name: given.fields[name] for name in kept if not _is_empty(given.fields.get(name))}
     return LoadedTask(split, str(category), payload, hardness, beside)
 
 
