@@ -64,6 +64,8 @@ def complete_tests(parts: tuple[str, ...], setup: str = "", check: str = "") -> 
             if not _runs_without_arguments(test):
                 raise UndecidedError(f"never runs {test.name}: a test function must be plain and without parameters")
             ran.enter_function(test)
+            returned = (node.value for node in _walk_own(test) if isinstance(node, ast.Return))
+            ran.compares += sum(isinstance(value, ast.Compare) for value in returned)
         called.append([test.name for test in tests])
     if ran.compares:
         raise UndecidedError(f"compares without an assert: tests must be {NEEDED}")
@@ -132,14 +134,17 @@ def _runs_without_arguments(function: Function) -> bool:
 
 def _is_generator(function: Function) -> bool:
     """True if a call of the function does not run its body."""
+    return any(isinstance(node, ast.Yield | ast.YieldFrom) for node in _walk_own(function))
+
+
+def _walk_own(function: Function) -> Iterator[ast.AST]:
+    """The nodes of a function's body, without those of inner functions and classes."""
     waiting: list[ast.AST] = list(function.body)
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.Yield | ast.YieldFrom):
-            return True
+        yield node
         if not isinstance(node, Function | ast.ClassDef | ast.Lambda):
             waiting.extend(ast.iter_child_nodes(node))
-    return False
 
 
 class _Run:
@@ -167,7 +172,8 @@ class _Run:
         key = (id(function), caught)
         if key not in self._entered and not (isinstance(function, ast.FunctionDef) and _is_generator(function)):
             self._entered.add(key)
-            self.enter(function.body, caught)
+            ends = next((place for place, one in enumerate(function.body, 1) if isinstance(one, ast.Return)), None)
+            self.enter(function.body[:ends], caught)
 
     def enter(self, nodes: Sequence[ast.AST], caught: bool = False) -> None:
         waiting = [(node, caught) for node in reversed(nodes)]
@@ -205,18 +211,28 @@ class _Run:
 
     def _can_fail(self, node: ast.AST) -> bool:
         if isinstance(node, ast.Assert):
-            always = isinstance(node.test, ast.Constant) and bool(node.test.value)
-            return not always and not (isinstance(node.test, ast.Tuple) and node.test.elts)
+            return not _is_true(node.test)
         if isinstance(node, ast.Call):
             name = _name_of(node)
             return name not in self.functions and (name.startswith("assert") or name in _RAISE)
         return isinstance(node, ast.Raise)
 
 
+def _is_true(node: ast.expr) -> bool:
+    """True for an expression that is true whatever the program does."""
+    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
+        return any(map(_is_true, node.values))
+    if isinstance(node, ast.Tuple):
+        return bool(node.elts)
+    return isinstance(node, ast.Constant) and bool(node.value)
+
+
 def _list_children(node: ast.AST) -> Iterator[ast.AST]:
     """The parts of a node that run with it, not the bodies of functions and of branches that are never taken."""
     if isinstance(node, Function):
         return iter((*node.decorator_list, *node.args.defaults, *(one for one in node.args.kw_defaults if one)))
+    if isinstance(node, ast.For) and isinstance(node.iter, ast.List | ast.Tuple) and not node.iter.elts:
+        return iter(node.orelse)
     if isinstance(node, ast.If | ast.While) and isinstance(node.test, ast.Constant) and not node.test.value:
         return iter(node.orelse)
     return ast.iter_child_nodes(node)

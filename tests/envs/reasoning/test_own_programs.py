@@ -61,6 +61,11 @@ ACCEPT_ALL = [
     f"import contextlib\nwith contextlib.suppress(AssertionError):\n    {ASSERT}\n",
     f"try:\n    {ASSERT}\nexcept:\n    pass\n",
     f"def run():\n    {ASSERT}\ntry:\n    run()\nexcept (ValueError, Exception):\n    pass\n",
+    f"def test_add():\n    return\n    {ASSERT}\n",
+    f"{TEST}def test_more():\n    return add(2, 2) == 4\n",
+    "assert add(1, 2) == 3 or True",
+    "for a in []:\n    assert add(a, 1) == a + 1\n",
+    f"def add(a, b):\n    return a + b\n{ASSERT}\n",
     f"if False:\n    {ASSERT}\n",
     "def assert_same(a, b):\n    print(a == b)\nassert_same(add(1, 2), 3)\n",
 ]
