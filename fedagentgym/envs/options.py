@@ -164,7 +164,8 @@ class EnvOptions(Settings):
         try:
             found = cls.model_validate(dict(given))
             for name, mark in cls.get_marks().items():
-                if mark == "local" and getattr(found, name) == "":  # would name the current folder
+                value: object = getattr(found, name)
+                if mark == "local" and isinstance(value, str) and not value:  # would name the current folder
                     raise OptionError(f"{env_id}, option {name!r}: a path must not be empty")
             return found
         except ValidationError as error:

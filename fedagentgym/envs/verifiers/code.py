@@ -10,15 +10,15 @@ returning objects that equal everything, or by ending early.
 from __future__ import annotations
 
 import ast
-import builtins
 import math
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedagentgym.base.errors import DataError, require_type
+from fedagentgym.base.errors import DataError, join_names, require_type
 from fedagentgym.base.shorten import show_fields
 from fedagentgym.envs.verifiers import Verdict, wrong
+from fedagentgym.envs.verifiers.code_tests import UndecidedError, complete_tests, list_unbound
 from fedagentgym.envs.verifiers.formats import last_answer, last_fenced_code
 from fedagentgym.envs.verifiers.sandbox import messages
 from fedagentgym.envs.verifiers.sandbox.confine import Protection, list_names_up
@@ -195,23 +195,7 @@ def _same(answer: Mapping[str, Any], expected: Any) -> bool:
 
 def remote_names(tests: Checks) -> list[str]:
     """Names that test code uses without defining them, so that the program must define them."""
-    used: dict[str, None] = {}
-    bound = set(dir(builtins)) | {"candidate", "METADATA"}
-    for source in (tests.setup, tests.code):
-        for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                used[node.id] = None
-            elif isinstance(node, ast.Name):
-                bound.add(node.id)
-            elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-                bound.add(node.name)
-            elif isinstance(node, ast.arg):
-                bound.add(node.arg)
-            elif isinstance(node, ast.alias):
-                bound.add((node.asname or node.name).split(".")[0])
-            elif isinstance(node, ast.ExceptHandler) and node.name:
-                bound.add(node.name)
-    remote = [name for name in used if name not in bound]
+    remote = list_unbound([ast.parse(source) for source in (tests.setup, tests.code)])
     return remote if tests.entry in remote or not tests.entry else [*remote, tests.entry]
 
 
@@ -241,16 +225,47 @@ def calls_of(asserts: Sequence[str]) -> tuple[str, tuple[Call, ...]] | None:
 def parse_checks(given: Mapping[str, Any]) -> Checks:
     """The tests of a plain mapping: `entry` and `calls`, `code`, or `outputs`."""
     try:
-        calls = tuple(Call(tuple(args), expected) for args, expected in given.get("calls", ()))
-        outputs = tuple((str(shown), str(expected)) for shown, expected in given.get("outputs", ()))
+        calls = tuple(Call(tuple(_read_list(args)), expected) for args, expected in _read_pairs(given, "calls"))
+        outputs = tuple(_read_output(*pair) for pair in _read_pairs(given, "outputs"))
     except (TypeError, ValueError):
         raise DataError(
             "'calls' of fedagentgym/Code-v0 are pairs of arguments and result, 'outputs' of input and output"
         ) from None
-    named = {name: str(given.get(name, "")) for name in ("entry", "code", "setup", "check", "preamble")}
+    named = {name: _read_name(given, name) for name in ("entry", "code", "setup", "check", "preamble")}
     if calls and not named["entry"]:
         raise DataError("'calls' of fedagentgym/Code-v0 need 'entry', the name of the function")
+    if not (calls or outputs or named["code"].strip()):
+        raise DataError(
+            "the tests of fedagentgym/Code-v0 must have calls, code or outputs under 'calls', 'code' or 'outputs', got"
+            f" {join_names(map(str, given)) or 'an empty mapping'}"
+        )
+    if named["code"].strip():
+        try:
+            named["code"] = complete_tests((named["code"],), named["setup"], named["check"])
+        except UndecidedError as error:
+            raise DataError(f"'code' of fedagentgym/Code-v0 {error}") from None
     return Checks(calls=calls, outputs=outputs, **named)
+
+
+def _read_list(value: Any) -> Any:
+    if isinstance(value, str | bytes | Mapping):
+        raise TypeError
+    return value
+
+
+def _read_pairs(given: Mapping[str, Any], name: str) -> Iterator[Any]:
+    return map(_read_list, _read_list(() if given.get(name) is None else given[name]))
+
+
+def _read_output(given: Any, expected: Any) -> tuple[str, str]:
+    """An input of a whole program and its output; an input that is null is empty."""
+    if expected is None:
+        raise TypeError
+    return "" if given is None else str(given), str(expected)
+
+
+def _read_name(given: Mapping[str, Any], name: str) -> str:
+    return "" if given.get(name) is None else str(given[name])
 
 
 _default: CodeVerifier | None = None

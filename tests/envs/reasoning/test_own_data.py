@@ -13,6 +13,8 @@ from typing import Any
 
 import gymnasium
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fedagentgym
 from fedagentgym.cli.main import main
@@ -57,6 +59,25 @@ def test_every_form_of_the_same_rows_is_the_same_pool(tmp_path: Path) -> None:
     assert other.pool.digest != pools[0].digest
     again = pickle.loads(pickle.dumps(open_env(MATH, data=table, columns=COLUMNS)))
     assert again.pool.digest == pools[0].digest
+
+
+TEXTS = st.sampled_from(["", "a", "Oslo"])
+
+
+@given(st.lists(st.tuples(TEXTS, TEXTS, TEXTS, TEXTS), min_size=1, max_size=4), st.randoms(use_true_random=False))
+def test_neither_order_of_columns_nor_empty_texts_change_a_digest(values: list[tuple[str, ...]], random: Any) -> None:
+    names = ("solution", "category", "office", "Zone")
+    rows = [{"question": f"{n}?", "answer": n, **dict(zip(names, row, strict=True))} for n, row in enumerate(values)]
+    mixed = []
+    for row in rows:
+        items = [(name, value or random.choice(["", None])) for name, value in row.items() if name != "answer"]
+        random.shuffle(items)
+        kept = [(name, value) for name, value in items if value is not None or random.random() < 0.5]
+        mixed.append({**dict(kept), "answer": row["answer"]})
+    pool, other = (open_env(MATH, data=form).pool for form in (rows, mixed))
+    assert pool.digest == other.digest and pool.columns == other.columns
+    if len(rows) > 1:
+        assert open_env(MATH, data=rows[::-1]).pool.digest != pool.digest
 
 
 @pytest.mark.parametrize(
@@ -150,7 +171,7 @@ def test_mistakes_are_one_sentence(options: dict[str, Any], said: str) -> None:
     [
         ({"tests": [3]}, "no test code, no list of asserts"),
         ({"tests": "assert ("}, "is not Python"),
-        ({"tests": "def check(f): pass"}, "no column entry names the function"),
+        ({"tests": "def check(f): assert f(1)"}, "no column entry names the function"),
         ({"tests": [[[1], 2]]}, "row 1: .*need 'entry'"),
         ({"tests": {"inputs": ["1"], "outputs": []}}, "as many outputs as inputs"),
         ({"tests": "[1"}, "is not valid JSON"),
@@ -159,6 +180,149 @@ def test_mistakes_are_one_sentence(options: dict[str, Any], said: str) -> None:
 def test_tests_that_cannot_be_read_are_named(row: dict[str, Any], said: str) -> None:
     with pytest.raises(DataError, match=said):
         open_env(CODE, data=[{"question": "Add 1.", **row}])
+
+
+NAN, INF = float("nan"), float("inf")
+PICKED = [
+    ([1, 2, 3, 4], 2, "B"),
+    ([1, 2, 3, 4], "2", "B"),
+    ([1, 2, 3, 4], 0, "A"),  # no choice, but a number from 0 on
+    ([0.5, 1.0, 2], 1, "B"),
+    ([4, 2], 2.0, "B"),
+    ([7, 7, 1], 7, None),
+    ([10, 20], 1.0, "B"),
+    (["1", "2", "3"], 1, "B"),
+    ({"A": 3, "B": 1}, 1, "B"),
+    ([f"c{n}" for n in range(26)], "Z", "Z"),
+    ([f"c{n}" for n in range(26)], 25, "Z"),
+    ([f"c{n}" for n in range(10)], "c9", "J"),
+    ([{"label": "A", "text": "x"}, {"label": "B", "text": "y"}], "y", "B"),
+    ([("A", "x"), ("B", "y")], "B", "B"),
+    ([["A", "x"], ["B", "y"]], 0, "A"),
+    ({"A": "x", "B": "y", "C": None}, "y", "B"),
+    ({"label": ["A", "B"], "text": ["x", "y"]}, "B", "B"),
+]
+
+
+@pytest.mark.parametrize(("choices", "answer", "letter"), PICKED)
+def test_choices_and_the_right_one_are_read(choices: Any, answer: Any, letter: str | None) -> None:
+    row = {"question": "Which?", "choices": choices, "answer": answer}
+    if letter is None:
+        with pytest.raises(DataError, match="is none of the choices"):
+            open_env(QA, data=[row])
+        return
+    env = open_env(QA, data=[row])
+    question = env.pool[0].payload
+    assert question.answers == (letter,) and not any(mark in str(question.options) for mark in "{[")
+    (start,) = env.reset_many([env.pool.ids[0]], [0])
+    texts = dict(question.options)
+    for said in (letter, f"{letter}. {texts[letter]}"):
+        assert env.step_many([start], [f"<answer> {said} </answer>"])[0].view.success
+    other = next(one for one in texts if one != letter)
+    assert not env.step_many([start], [f"<answer> {other} </answer>"])[0].view.success
+
+
+@given(st.lists(st.integers(0, 12), min_size=2, max_size=26), st.integers(0, 12))
+def test_a_number_means_the_choice_that_equals_it(choices: list[int], answer: int) -> None:
+    try:
+        (letter,) = open_env(QA, data=[{"question": "?", "choices": choices, "answer": answer}]).pool[0].payload.answers
+    except DataError:
+        assert choices.count(answer) != 1 and answer >= len(choices)
+    else:
+        place = choices.index(answer) if choices.count(answer) == 1 else answer
+        assert letter == "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[place]
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        [],
+        {},
+        [f"c{n}" for n in range(27)],
+        ["x", None],
+        ["x", NAN],
+        ["x", {"text": "y"}],
+        ["x", ["B", "y"]],
+        ["x", {"label": "B", "text": "y"}],
+        [{"label": None, "text": "x"}, {"label": "B", "text": "y"}],
+        [{"label": "A", "text": None}],
+        [("A", "x"), ("A", "y")],
+        {"A": ["x"], "B": "y"},
+        {"label": ["A"], "text": ["x", "y"]},
+        "x, y",
+    ],
+)
+def test_choices_of_other_shapes_are_refused(choices: Any) -> None:
+    with pytest.raises(DataError, match="row 1: the field 'choices' must ") as caught:
+        open_env(QA, data=[{"question": "Which?", "choices": choices, "answer": "A"}])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("context", "facts"),
+    [
+        ("It is.", [("", "It is.")]),
+        (["It is.", "So."], [("", "It is."), ("", "So.")]),
+        ([["Oslo", "It is."]], [("Oslo", "It is.")]),
+        ([("Oslo", ["It is.", "So."])], [("Oslo", "It is. So.")]),
+        ({"title": ["Oslo"], "sentences": [["It is.", " So."]]}, [("Oslo", "It is. So.")]),
+        ([{"title": "Oslo", "text": "It is."}], [("Oslo", "It is.")]),
+        ([{"title": "Oslo", "text": "It is.", "id": 3}], [("Oslo", "It is.")]),
+        ({"title": "Oslo", "text": "It is."}, [("Oslo", "It is.")]),
+        ({"Oslo": "It is.", "Lima": "No."}, [("Oslo", "It is."), ("Lima", "No.")]),
+        ({"Oslo": "It is.", "Lima": None}, [("Oslo", "It is.")]),
+        ('{"Oslo": "It is."}', [("Oslo", "It is.")]),
+        (None, []),
+        (NAN, []),
+        ([], []),
+    ],
+)
+def test_no_passage_of_a_context_is_lost(context: Any, facts: list[tuple[str, str]]) -> None:
+    env = open_env(QA, data=[{"question": "Where?", "answer": "Oslo", "context": context}])
+    assert [tuple(fact) for fact in env.pool[0].payload.facts] == facts
+
+
+@pytest.mark.parametrize(
+    "context",
+    [3, ["x", None], [{"title": "Oslo"}], [{"name": "Oslo", "text": "x"}], [["a", "b", "c"]], [["Oslo", 3]],
+     {"contexts": ["x"], "labels": ["y"]}, {"title": ["Oslo"], "sentences": []}, [[["x"], "y"]]],
+)  # fmt: skip
+def test_contexts_of_other_shapes_are_refused(context: Any) -> None:
+    with pytest.raises(DataError, match="row 1: the field 'context' must be a text"):
+        open_env(QA, data=[{"question": "Where?", "answer": "Oslo", "context": context}])
+
+
+@pytest.mark.parametrize("gap", [NAN, INF, -INF, None])
+@pytest.mark.parametrize("env", [MATH, QA])
+def test_a_number_that_is_missing_is_no_answer(env: str, gap: Any) -> None:
+    rows: list[dict[str, Any]] = [{"question": f"{n}?", "answer": float(n), "office": "A"} for n in range(4)]
+    sparse = {"question": "9?", "answer": 9.0, "office": gap, "solution": gap, "category": gap, "hardness": gap}
+    pool = open_env(env, data=[*rows, {"question": "8?", "answer": gap}, sparse], bad_rows=0.2).pool
+    assert len(pool) == 5 and "nan" not in str(list(pool)).lower() and "inf" not in str([t.payload for t in pool])
+    assert pool.columns["office"] == ("A",) * 4 + (None,)
+    for answer in (gap, ["2", gap]):
+        with pytest.raises(DataError, match="'answer'"):
+            open_env(env, data=[{"question": "8?", "answer": answer}])
+
+
+def test_tables_in_memory_are_one_sentence() -> None:
+    pandas, numpy = pytest.importorskip("pandas"), pytest.importorskip("numpy")
+    frame = pandas.DataFrame([{"question": "2?", "answer": 2, "split": "train"}])
+    for data in (
+        frame,
+        frame["answer"],
+        frame[:0],
+        {"train": frame},
+        numpy.array([1, 2]),
+        numpy.zeros((2, 2)),
+        numpy.array(1),
+    ):
+        with pytest.raises(OptionError, match="a list of mappings or a data set") as caught:
+            open_env(MATH, data=data)
+        assert "\n" not in str(caught.value)
+    assert len(open_env(MATH, data=frame.to_dict("records")).pool) == 1
+    with pytest.raises(DataError, match="holds no task"):
+        open_env(MATH, data=pandas.DataFrame())
 
 
 def test_a_few_bad_rows_are_skipped_and_counted(caplog: pytest.LogCaptureFixture) -> None:

@@ -19,9 +19,10 @@ from fedagentgym.base.errors import DataError, OptionError, join_names, show_val
 from fedagentgym.envs.reasoning.generators.problems import Fact, Program, Question
 from fedagentgym.envs.reasoning.pools import LoadedTask
 from fedagentgym.envs.reasoning.sources import readers
-from fedagentgym.envs.reasoning.sources.rows import SPLIT_WORDS, Row, infer_split
+from fedagentgym.envs.reasoning.sources.rows import SPLIT_WORDS, Row, format_plain_number, infer_split, is_missing
 from fedagentgym.envs.tasks import is_value
 from fedagentgym.envs.verifiers.code import Call, Checks, calls_of, parse_checks
+from fedagentgym.envs.verifiers.code_tests import UndecidedError, complete_tests, defines_check
 
 OWN = "own"
 """The source name of your own data."""
@@ -69,22 +70,43 @@ class GivenRows:
 
 def read_given_rows(data: object) -> GivenRows:
     """The rows of a list of mappings, a data set of `datasets`, or a mapping from splits to such rows."""
-    parts = data if isinstance(data, Mapping) else {getattr(data, "split", None): data}
+    parts: Mapping[Any, Any] = data if isinstance(data, Mapping) else {None: data}
     records: list[tuple[str, str | None, object]] = []
     for part, rows in parts.items():
+        if not _holds_rows(rows):
+            raise OptionError(
+                "data= is a file (JSON lines, JSON, CSV, parquet), a folder of such files, a list of mappings or a data set"
+                f" of the library datasets, got {_show_table(rows)}"
+            )
+        part = part if isinstance(data, Mapping) else getattr(rows, "split", None)
         split = None if part is None else infer_split(Path(str(part)))
         if isinstance(data, Mapping) and split is None:
             raise OptionError(f"data= has rows for {show_value(part)}: splits are {join_names(SPLIT_WORDS)}")
-        if isinstance(rows, str | bytes) or not hasattr(rows, "__len__") or not hasattr(rows, "__iter__"):
-            raise OptionError(
-                "data= is a file (JSON lines, JSON, CSV, parquet), a folder of such files, a list of mappings or a data set"
-                f" of the library datasets, got {show_value(rows)}"
-            )
         place = "data" if part is None else f"data, {part}"
         for number, record in enumerate(rows, start=1):
             records.append((f"{place}, row {number}", split, to_plain_numbers(record)))
     digest = hashlib.sha256(repr(tuple(records)).encode("utf-8", "surrogatepass")).hexdigest()
     return GivenRows(digest, tuple(records))
+
+
+def _holds_rows(rows: object) -> bool:
+    """True for a list and a data set, whose items are rows. The items of pandas' and NumPy's tables are something else."""
+    if isinstance(rows, str | bytes) or not hasattr(rows, "__len__") or not hasattr(rows, "__iter__"):
+        return False
+    if not hasattr(rows, "shape"):
+        return True
+    try:
+        return isinstance(next(iter(rows), {}), Mapping)
+    except TypeError:  # an array without dimensions
+        return False
+
+
+def _show_table(rows: object) -> str:
+    if not hasattr(rows, "shape"):
+        return show_value(rows)
+    kind = type(rows)
+    advice = ": give its rows, .to_dict('records')" if hasattr(rows, "columns") else ""
+    return f"a {kind.__module__.partition('.')[0]} {kind.__name__}{advice}"
 
 
 # ---- columns ----------------------------------------------------------------------------------------------------
@@ -148,10 +170,15 @@ def make_reader(task: str, found: Mapping[str, str], rows: Sequence[Row]) -> Cal
     kept = []
     for name in _list_columns(rows):
         values = [row.fields.get(name) for row in rows]
-        short = all(one is None or (is_value(one) and len(str(one)) <= MAX_FIELD_LENGTH) for one in values)
+        short = all(is_missing(one) or (is_value(one) and len(str(one)) <= MAX_FIELD_LENGTH) for one in values)
         if short and name.lower() not in content and name != "category":
             kept.append(name)
-    return partial(_read_row, task, found, kept)
+    return partial(_read_row, task, found, sorted(kept))
+
+
+def _is_empty(value: Any) -> bool:
+    """True for a missing value and for an empty text: a cell of a table cannot tell them apart."""
+    return is_missing(value) or (isinstance(value, str) and not value)
 
 
 def _read_row(task: str, found: Mapping[str, str], kept: Sequence[str], given: Row, split: str) -> LoadedTask:
@@ -162,7 +189,7 @@ def _read_row(task: str, found: Mapping[str, str], kept: Sequence[str], given: R
             outer, _, inner = column.partition(".")
             value = given.fields.get(outer)
             value = value.get(inner) if isinstance(value, Mapping) else None
-        if value is not None:
+        if not _is_empty(value):
             fields[name] = value
     row = given._replace(fields=fields)
 
@@ -191,7 +218,7 @@ def _read_row(task: str, found: Mapping[str, str], kept: Sequence[str], given: R
         if not 0 <= hardness <= 1:
             said = f"must be a number from 0 to 1 or easy, medium, hard, not {show_value(fields['hardness'])}"
             raise row.make_error("hardness", said)
-    beside = {name: given.fields[name] for name in kept if given.fields.get(name) is not None}
+    beside = {name: given.fields[name] for name in kept if not _is_empty(given.fields.get(name))}
     return LoadedTask(split, str(category), payload, hardness, beside)
 
 
@@ -215,31 +242,102 @@ def _make_question(row: Row) -> Question:
     value = row.get_value("answer")
     question = row.get_text("question")
     if (offered := _read_list(row, "choices", row.get("choices"))) is not None:
-        options = readers.read_options(row, offered)
-        # the right choice is given as its letter, as the choice itself, or as its number from 0 on
-        letters, given = [letter for letter, _ in options], str(value).strip()
-        same = [letter for letter, option in options if option.strip() == given]
-        counted = letters[int(given)] if given.isdecimal() and int(given) < len(letters) else None
-        if given in letters:
-            letter = given
-        elif counted is not None and (isinstance(value, int) or len(same) != 1):
-            letter = counted
-        elif len(same) == 1:
-            letter = same[0]
-        else:
-            raise row.make_error("answer", f"is none of the choices, but {show_value(value)}")
-        return Question(question, (letter,), options=tuple(options))
+        choices = _read_choices(row, offered)
+        options = tuple((letter, str(choice)) for letter, choice in choices)
+        return Question(question, (_find_choice(row, value, choices),), options=options)
     if isinstance(value, Mapping):  # as in SQuAD
         value = value.get("text")
     if isinstance(value, str) and value.startswith('["'):
         value = readers.parse_json_field(row, "answer", value)
     golds = value if isinstance(value, list) and value else [value]
     answers = [readers.read_answer(row._replace(fields={"answer": gold})) for gold in golds]
-    context = _read_list(row, "context", row.get("context"))
-    texts = [context] if isinstance(context, str) else [] if context is None else context
-    if isinstance(texts, list) and all(isinstance(one, str) for one in texts):
-        return Question(question, tuple(answers), tuple(Fact("", one) for one in texts))
-    return Question(question, tuple(answers), readers.read_context(row))
+    return Question(question, tuple(answers), _read_facts(row, _read_list(row, "context", row.get("context"))))
+
+
+def _read_choices(row: Row, value: Any) -> list[tuple[str, Any]]:
+    """The letters and the choices, which are texts or numbers."""
+    if isinstance(value, Mapping) and isinstance(value.get("text"), list) and isinstance(value.get("label"), list):
+        if len(value["text"]) != len(value["label"]):
+            raise row.make_error("choices", "must have as many texts as labels")
+        pairs = list(zip(value["label"], value["text"], strict=True))
+    elif isinstance(value, Mapping):
+        pairs = sorted((str(letter), choice) for letter, choice in value.items() if not is_missing(choice))
+    elif not isinstance(value, list):
+        raise row.make_error("choices", f"must be a list, or a mapping from letters to texts, not {show_value(value)}")
+    elif len(value) > len(readers.LETTERS):
+        raise row.make_error("choices", f"must be at most {len(readers.LETTERS)} choices, not {len(value)}")
+    elif all(isinstance(one, Mapping) and {"key", "value"} <= one.keys() for one in value):
+        pairs = [(one["key"], one["value"]) for one in value]
+    elif all(isinstance(one, Mapping) and {"label", "text"} <= one.keys() for one in value):
+        pairs = [(one["label"], one["text"]) for one in value]
+    elif all(isinstance(one, list | tuple) and len(one) == 2 for one in value):
+        pairs = [(letter, choice) for letter, choice in value]
+    else:
+        pairs = list(zip(readers.LETTERS, value, strict=False))
+    for letter, choice in pairs:
+        if is_missing(choice) or not isinstance(choice, str | int | float):
+            said = "must be texts or numbers, {label, text} or pairs of letter and text"
+            raise row.make_error("choices", f"{said}, not {show_value(choice)}")
+        if is_missing(letter) or not isinstance(letter, str | int) or not str(letter).strip():
+            raise row.make_error("choices", f"must have letters or numbers as labels, not {show_value(letter)}")
+    if not pairs or len({str(letter) for letter, _ in pairs}) < len(pairs):
+        raise row.make_error("choices", f"must be choices with different labels, not {show_value(value)}")
+    return [(str(letter), choice) for letter, choice in pairs]
+
+
+def _find_choice(row: Row, value: Any, choices: Sequence[tuple[str, Any]]) -> str:
+    """The letter of the right choice, which is given as its letter, as the choice itself, or as its number from 0 on."""
+    letters, number = [letter for letter, _ in choices], _is_number(value)
+    given = format_plain_number(value) if number else str(value).strip()
+    if given in letters:
+        return given
+    equal = [letter for letter, choice in choices if number and _is_number(choice) and choice == value]
+    if len(equal) == 1:
+        return equal[0]
+    same = [letter for letter, choice in choices if str(choice).strip() == given]
+    if given.isdecimal() and int(given) < len(letters) and (number or len(same) != 1):
+        return letters[int(given)]
+    if len(same) == 1:
+        return same[0]
+    raise row.make_error("answer", f"is none of the choices, but {show_value(value)}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _read_facts(row: Row, value: Any) -> tuple[Fact, ...]:
+    """The passages of a context: texts, mappings with title and text, pairs, or one mapping."""
+    if value is None:
+        return ()
+    if isinstance(value, Mapping):
+        texts = next((value[name] for name in ("sentences", "content", "text") if value.get(name) is not None), None)
+        if isinstance(value.get("title"), list) and isinstance(texts, list) and len(texts) == len(value["title"]):
+            value = list(zip(value["title"], texts, strict=True))
+        elif {"title", "text"} == set(value):
+            value = [value]
+        else:  # from titles to texts
+            value = [(title, text) for title, text in value.items() if not is_missing(text)]
+            if not all(isinstance(text, str) for _, text in value):
+                raise _context_error(row, dict(value))
+    facts = []
+    for one in value if isinstance(value, list) else [value]:
+        title, text = "", one
+        if isinstance(one, Mapping) and {"title", "text"} <= one.keys():
+            title, text = one["title"], one["text"]
+        elif isinstance(one, list | tuple) and len(one) == 2:
+            title, text = one
+        if isinstance(text, list) and text is not one and all(isinstance(part, str) for part in text):
+            text = "".join(part if part[:1].isspace() else f" {part}" for part in text).strip()
+        if not isinstance(text, str) or not (is_missing(title) or is_value(title)):
+            raise _context_error(row, one)
+        facts.append(Fact("" if is_missing(title) else str(title), text))
+    return tuple(facts)
+
+
+def _context_error(row: Row, value: Any) -> DataError:
+    said = "must be a text, texts, {title, text}, pairs of title and text, or a mapping from titles to texts"
+    return row.make_error("context", f"{said}, not {show_value(value)}")
 
 
 def _make_program(row: Row) -> Program:
@@ -247,13 +345,17 @@ def _make_program(row: Row) -> Program:
     value = _read_list(row, "tests", row.get_value("tests"))
     if isinstance(value, str) and entry and "def check(" in value and f"def {entry}" in question:
         given = {"prompt": question, "entry_point": entry, "test": value, "canonical_solution": row.get("solution")}
-        return readers.humaneval(row._replace(fields=given), "").payload  # type: ignore[no-any-return]
+        program: Program = readers.humaneval(row._replace(fields=given), "").payload
+        code = _complete(row, [value], program.tests.setup, "check")
+        return program._replace(tests=program.tests._replace(code=code))
     setup = row.get("setup")
     setup = "\n".join(map(str, setup)) if isinstance(setup, list) else str(setup or "")
     readers.check_syntax(row, "setup", setup)
     # a list of cases becomes a mapping; a case is a mapping of input and output, or a pair of arguments and result
     if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
-        value = {"inputs": [one.get("input") for one in value], "outputs": [one.get("output") for one in value]}
+        if not all({"input", "output"} <= one.keys() for one in value):
+            raise row.make_error("tests", f"must be cases with the keys 'input' and 'output', not {show_value(value)}")
+        value = {"inputs": [one["input"] for one in value], "outputs": [one["output"] for one in value]}
     elif isinstance(value, list) and value and all(isinstance(one, list) for one in value):
         value = {"calls": value}
     tests = _read_cases(row, value, entry) if isinstance(value, Mapping) else _read_code(row, value, entry, setup)
@@ -270,12 +372,20 @@ def _read_code(row: Row, value: Any, entry: str, setup: str) -> Checks:
     simple = None if setup.strip() else calls_of(asserts)
     if simple is not None:
         return Checks(*simple)
-    code = "\n".join(asserts)
-    if "def check(" not in code:
+    checked = defines_check(asserts)
+    code = _complete(row, asserts, setup, "check" if checked else "")
+    if not checked:
         return Checks(code=f"{setup}\n{code}")
     if not entry:
         raise row.make_error("tests", "calls check(candidate), and no column entry names the function")
     return Checks(entry, code=code, setup=setup, check="check")
+
+
+def _complete(row: Row, parts: Sequence[str], setup: str, check: str) -> str:
+    try:
+        return complete_tests(tuple(parts), setup, check)
+    except UndecidedError as error:
+        raise row.make_error("tests", str(error)) from None
 
 
 def _read_cases(row: Row, value: Mapping[str, Any], entry: str) -> Checks:
@@ -290,7 +400,9 @@ def _read_cases(row: Row, value: Mapping[str, Any], entry: str) -> Checks:
         raise row.make_error("tests", "needs as many outputs as inputs, and at least one")
     pairs = list(zip(inputs, outputs, strict=True))
     if not entry:
-        return Checks(outputs=tuple((str(given), str(expected)) for given, expected in pairs))
+        if any(expected is None for expected in outputs):
+            raise row.make_error("tests", "has a case whose output is null: the output of a program must be a text")
+        return Checks(outputs=tuple(("" if given is None else str(given), str(expected)) for given, expected in pairs))
     calls = [Call(tuple(given) if isinstance(given, list) else (given,), want) for given, want in pairs]
     return Checks(entry, tuple(calls))
 

@@ -12,7 +12,7 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import parse_json
 from fedagentgym.envs.reasoning.generators.problems import Fact, MathProblem, Program, Question
 from fedagentgym.envs.reasoning.pools import LoadedTask
-from fedagentgym.envs.reasoning.sources.rows import Row, format_plain_number
+from fedagentgym.envs.reasoning.sources.rows import Row, format_plain_number, is_missing
 from fedagentgym.envs.verifiers.code import Checks, calls_of
 from fedagentgym.envs.verifiers.formats import last_box
 from fedagentgym.envs.verifiers.math_exact import normalize, unreadable
@@ -146,7 +146,7 @@ def _read_boxed(row: Row) -> str:
 
 
 def read_gold(row: Row, name: str, value: Any) -> str:
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, int | float) and not isinstance(value, bool) and not is_missing(value):
         return format_plain_number(value)
     if not isinstance(value, str) or not value.strip():
         raise row.make_error(name, f"is no answer: {str(value)[:60]!r}")
@@ -166,7 +166,7 @@ def make_math_task(
 
 
 LEVELS = {"easy": 1 / 3, "medium": 2 / 3, "hard": 1.0}
-LETTERS = "ABCDEFGH"
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def hotpotqa(row: Row, split: str) -> LoadedTask:
@@ -260,8 +260,10 @@ def read_options(row: Row, value: Any) -> list[tuple[str, str]]:
         and all(isinstance(one, dict) and {"key", "value"} <= one.keys() for one in value)
     ):
         return [(str(one["key"]), str(one["value"])) for one in value]
+    if isinstance(value, list) and len(value) > len(LETTERS):
+        raise row.make_error("options", f"must be at most {len(LETTERS)} options, not {len(value)}")
     if isinstance(value, list) and value:
-        return [(LETTERS[number], str(option)) for number, option in enumerate(value[: len(LETTERS)])]
+        return [(letter, str(option)) for letter, option in zip(LETTERS, value, strict=False)]
     raise row.make_error("options", f"holds no options: {str(value)[:60]!r}")
 
 

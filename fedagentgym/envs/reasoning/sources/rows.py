@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -58,7 +59,7 @@ class Row(NamedTuple):
     def get_text(self, *names: str) -> str:
         """The first of these fields that the row has, as text; `DataError` if it is blank or no text."""
         value = self.get_value(*names)
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, int | float) and not isinstance(value, bool) and not is_missing(value):
             return format_plain_number(value)
         if not isinstance(value, str) or not value.strip():
             found = next(name for name in names if name in self.fields)
@@ -76,6 +77,13 @@ class Row(NamedTuple):
 
     def make_error(self, name: str, why: str) -> DataError:
         return DataError(f"{self.where}: the field {name!r} {why}")
+
+
+def is_missing(value: Any) -> bool:
+    """True for a value that stands for a missing one: null, and what tables have in its place (NaN, infinity, pandas' NA)."""
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
 
 
 def format_plain_number(value: float) -> str:
