@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,16 +55,21 @@ def test_a_run_under_way_has_a_page_too(run_toy: Callable[..., Commit], tmp_path
         write_report(tmp_path / "empty")
 
 
+def add_metrics(records: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, float]]) -> list[Mapping[str, Any]]:
+    """The records with further metrics of each training round."""
+    before, *trained = records
+    return [
+        before,
+        *({**one, "metrics": {**one["metrics"], **more}} for one, more in zip(trained, found, strict=True)),
+    ]
+
+
 def test_the_page_shows_how_far_play_and_learning_differ(run_toy: Callable[..., Commit], tmp_path: Path) -> None:
     run_toy(tmp_path, rounds=2, plan={"evaluate": judged})
     records = list(read_metrics_log(tmp_path / "metrics.jsonl"))
     assert "on average over" not in write_report(tmp_path, records).read_text()
     found = [{"mismatch": 0.002, "mismatch/most": 0.03}, {"mismatch": 0.004, "mismatch/most": 0.05}]
-    told = [
-        {**record, "metrics": {**record["metrics"], **found[record["round"] - 1]}} if record["round"] else record
-        for record in records
-    ]
-    page = write_report(tmp_path, told).read_text()
+    page = write_report(tmp_path, add_metrics(records, found)).read_text()
     assert "0.003 on average over 2 rounds; 99.9 % of a round&#39;s below 0.05 at most" in page.replace("'", "&#39;")
 
 
@@ -72,12 +78,7 @@ def test_the_page_draws_the_share_of_groups_that_earn_the_same(run_toy: Callable
     records = list(read_metrics_log(tmp_path / "metrics.jsonl"))
     assert "Groups that earn the same" not in write_report(tmp_path, records).read_text()
     counts = [{"groups": 8.0, "groups/constant": 2.0}, {"groups": 8.0, "groups/constant": 7.0}]
-    told = [
-        {**record, "metrics": {**record["metrics"], **counts[record["round"] - 1]}, "clients": {"3": counts[0]}}
-        if record["round"]
-        else record
-        for record in records
-    ]
+    told = [{**record, "clients": {"3": counts[0]}} for record in add_metrics(records, counts)]
     first, second = share_constant(told[1:])
     assert (first["metrics"][CONSTANT], second["metrics"][CONSTANT]) == (0.25, 0.875)
     assert first["clients"]["3"][CONSTANT] == 0.25

@@ -1,8 +1,8 @@
 """Test code that is given with a task: the checks in it that run, and the calls of its test functions.
 
-Test code decides by raising. Code that never raises accepts every program: functions that nobody calls, comparisons without
-`assert`, asserts whose failure is caught. Such code is refused here, and functions without parameters whose names begin with
-`test` are called, as pytest does.
+Test code fails a program by raising an error. Code that never raises would accept every program, for example functions that
+nobody calls, comparisons without `assert`, or asserts whose failure is caught. Such code is refused here. Functions without
+parameters whose names begin with `test` are called, as pytest does.
 """
 
 from __future__ import annotations
@@ -150,8 +150,8 @@ def _walk_own(function: Function) -> Iterator[ast.AST]:
 class _Run:
     """The statements that run, as far as names tell: a function runs if code that runs uses its name.
 
-    `checks` counts those that can fail, `compares` the comparisons whose result nobody uses, and `called` has the names of
-    functions that are called.
+    `checks` is the number of statements that can fail. `compares` is the number of comparisons whose result nobody uses, and
+    `called` has the names of the functions that are called.
     """
 
     def __init__(self, trees: Sequence[ast.AST]) -> None:
@@ -187,6 +187,8 @@ class _Run:
             if isinstance(node, ast.With) and any(_name_of(one.context_expr) == "suppress" for one in node.items):
                 waiting.extend((one, True) for one in node.body)
                 continue
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Name | ast.Attribute | ast.Lambda):
+                continue  # a function that is named and not called does not run
             if not caught and self._can_fail(node):
                 self.checks += 1
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Compare):
@@ -222,8 +224,10 @@ def _is_true(node: ast.expr) -> bool:
     """True for an expression that is true whatever the program does."""
     if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
         return any(map(_is_true, node.values))
-    if isinstance(node, ast.Tuple):
+    if isinstance(node, ast.Tuple | ast.List | ast.Set):
         return bool(node.elts)
+    if isinstance(node, ast.Lambda):
+        return True
     return isinstance(node, ast.Constant) and bool(node.value)
 
 

@@ -39,6 +39,10 @@ DECIDE = [
     "try:\n    bad = add(1, 2) != 3\nexcept Exception:\n    bad = True\nassert not bad\n",
 ]
 ACCEPT_ALL = [
+    "def t():\n    assert add(1, 2) == 3\nt",
+    "assert lambda: add(1, 2) == 3",
+    "assert [add(1, 2) == 3]",
+    "assert {add(1, 2) == 3}",
     "# add(1, 2) == 3",
     "add(1, 2) == 3",
     f"{ASSERT}\nadd(2, 2) == 4",
