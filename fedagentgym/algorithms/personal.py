@@ -74,7 +74,7 @@ class Personal(Averaging[P]):
             asked: Number of clients that take part in a round.
         """
         super().check_start(asked)
-        assert self._start
+        _ = self._start
 
     def initial_state(self) -> ServerState:
         return ServerState(self._start[0])

@@ -38,7 +38,7 @@ OPTIMIZER = "optimizer"
 """The set of a message that holds the moments of an optimizer."""
 
 
-def require_type(value: object, kind: type | UnionType, what: str, place: str) -> None:
+def check_part(value: object, kind: type | UnionType, what: str, place: str) -> None:
     """Refuse a part of a method's result that is of another type.
 
     Raises:
@@ -81,7 +81,7 @@ class ServerState:
         Raises:
             DataError: If a parameter is missing, of another shape or type, or no array; the sentence names it.
         """
-        require_type(self.parameters, Mapping, what, "as the parameters, which must be a mapping")
+        check_part(self.parameters, Mapping, what, "as the parameters, which must be a mapping")
         for name in (*like, *self.parameters):
             if name not in self.parameters:
                 raise DataError(f"{what} left out the parameter {name!r}")
@@ -189,25 +189,25 @@ class RoundResult:
         Raises:
             DataError: If a part of the result is of another type than its attribute's; the sentence names it.
         """
-        require_type(self.state, ServerState, what, "as the state, which must be a ServerState")
+        check_part(self.state, ServerState, what, "as the state, which must be a ServerState")
         self.state.check_shapes(like, what)
-        require_type(self.state.optimizer, Mapping, what, "as the optimizer, which must be a mapping")
+        check_part(self.state.optimizer, Mapping, what, "as the optimizer, which must be a mapping")
         for name, value in self.state.optimizer.items():
-            require_type(value, np.ndarray, what, f"for {name!r} of the optimizer, which must be an array")
+            check_part(value, np.ndarray, what, f"for {name!r} of the optimizer, which must be an array")
         try:
             _ = self.state.digest
         except DataError as error:
             raise DataError(f"{what} gave a state that cannot be stored: {error}") from error
-        require_type(self.clients, Mapping, what, "as the clients' metrics, which must be a mapping")
+        check_part(self.clients, Mapping, what, "as the clients' metrics, which must be a mapping")
         for client in self.clients:
-            require_type(client, Integral, what, "as the number of a client, which must be an integer")
+            check_part(client, Integral, what, "as the number of a client, which must be an integer")
         for numbers in (self.metrics, *self.clients.values()):
-            require_type(numbers, Mapping, what, "as metrics, which must be a mapping")
+            check_part(numbers, Mapping, what, "as metrics, which must be a mapping")
             for name, number in numbers.items():
-                require_type(number, Real | np.bool_, what, f"for the metric {name!r}, which must be a number")
-        require_type(self.episodes, list | tuple, what, "as the episodes, which must be a list")
+                check_part(number, Real | np.bool_, what, f"for the metric {name!r}, which must be a number")
+        check_part(self.episodes, list | tuple, what, "as the episodes, which must be a list")
         for line in self.episodes:
-            require_type(line, str, what, "as an episode, which must be a line of JSON")
+            check_part(line, str, what, "as an episode, which must be a line of JSON")
 
 
 class Algorithm(Application[R], Protocol[R]):
